@@ -1,0 +1,93 @@
+"""Time the candidates of the cost model on the dense suite: is the chosen one near the best?
+
+    python3 benchmarks/sweep.py OUT.json [--top 12] [--m 64 128] [--n 2112] [--k 7168]
+
+For each shape, the `top` candidates by predicted time are measured (CUDA-graph replay over rotating
+inputs, median; microseconds per call). Prints, per shape, the chosen and the best, and at the end
+how far the choice is behind; OUT.json keeps every figure for refitting the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from deep_gemm.config import Candidate, GemmConfig, explain, forced, from_index
+from deep_gemm.jit import build
+from deep_gemm.kernels.gemm_sm90 import translation_unit
+from deep_gemm.problem import GemmProblem
+from deep_gemm.testing.dense_suite import M, NK, operand_sets, ours
+from deep_gemm.testing.timing import set_count, time_calls
+
+
+def main() -> None:
+    """Run the sweep named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--top", type=int, default=12, help="candidates timed per shape")
+    parser.add_argument("--m", type=int, nargs="*", default=list(M))
+    parser.add_argument("--n", type=int, nargs="*", default=[])
+    parser.add_argument("--k", type=int, nargs="*", default=[])
+    args = parser.parse_args()
+    shapes = [
+        (m, n, k)
+        for n, k in NK
+        for m in args.m
+        if (not args.n or n in args.n) and (not args.k or k in args.k)
+    ]
+    rows = sweep(shapes, args.top)
+    args.out.write_text(json.dumps(rows))
+    behind = [row["chosen_us"] / row["best_us"] for row in rows]
+    mean = math.exp(sum(map(math.log, behind)) / len(behind))
+    print(f"chosen over best measured: mean {mean:.3f}, worst {max(behind):.3f}")
+
+
+def sweep(shapes: list[tuple[int, int, int]], top: int) -> list[dict]:
+    """Return one row per shape: predicted and measured microseconds of its best candidates."""
+    device = from_index(torch.cuda.current_device())
+    ranked = {
+        shape: explain(GemmProblem.block_scaled(*shape), device)[:top] for shape in shapes
+    }
+    configs = {candidate.config for found in ranked.values() for candidate in found}
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda config: build(translation_unit(config)), configs))
+    rows, weights, last = [], [], None
+    for m, n, k in shapes:
+        if last != (n, k):
+            weights, last = [], (n, k)
+        rows.append(_row((m, n, k), ranked[m, n, k], weights))
+    return rows
+
+
+def _row(shape: tuple[int, int, int], found: list[Candidate], weights: list) -> dict:
+    m, n, k = shape
+    sets = operand_sets(m, n, k, set_count(m * k + n * k + 2 * m * n), weights)
+    measured = {}
+    for candidate in found:
+        measured[candidate.config.name] = (round(candidate.estimate_us, 2), _time(candidate.config, sets))
+    chosen = next(c.config.name for c in found if c.chosen)
+    best = min(measured, key=lambda name: measured[name][1])
+    row = {
+        "m": m, "n": n, "k": k,
+        "chosen": chosen, "chosen_us": measured[chosen][1],
+        "best": best, "best_us": measured[best][1],
+        "candidates": measured,
+    }  # fmt: skip
+    print(f"{m:5d} {n:5d} {k:5d}  chosen {chosen} {row['chosen_us']:.2f} (predicted "
+          f"{measured[chosen][0]})  best {best} {row['best_us']:.2f}", flush=True)  # fmt: skip
+    return row
+
+
+def _time(config: GemmConfig, sets: list) -> float:
+    with forced(config):
+        return round(time_calls(ours(sets), target_ms=3.0, replays=5).us, 3)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Render README's performance section from the committed record.
+
+python3 benchmarks/table.py           print the section
+python3 benchmarks/table.py --write   put it between README's markers
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deep_gemm.testing import record, summary
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RECORD = ROOT / "benchmarks" / "results" / "h200.json"
+PEERS = ROOT / "benchmarks" / "peers" / "h200.json"
+BEGIN, END = "<!-- performance: begin -->", "<!-- performance: end -->"
+SHOWN_M = (1, 16, 64, 128, 512, 1024, 4096, 8192)
+NOTHING = "No record is committed yet; `make gpu-bench` on a Hopper GPU writes one."
+
+Row = Mapping[str, Any]
+
+
+def render(found: Mapping[str, Any] | None, peers: Mapping[str, Any]) -> str:
+    """Return the section as Markdown: what was measured on, ratios by class, times by shape."""
+    if not found or not found.get("rows"):
+        return NOTHING
+    ratios = summary.comparisons(peers["rows"])
+    parts = [_header(found), _classes(found["rows"], ratios), _times(found["rows"], peers["rows"])]
+    return "\n\n".join([*parts, _calls(found)])
+
+
+def _header(found: Mapping[str, Any]) -> str:
+    meta = found["meta"]
+    clock = meta.get("clock", {}).get("sm_mhz_median")
+    return (
+        f"Measured on {meta['gpu']}, driver {meta['driver']}, CUDA {meta['cuda']}, "
+        f"torch {meta['torch']}, {meta['date']}"
+        + (f", median SM clock {clock} MHz" if clock else "")
+        + f", code digest `{meta['digest'][:12]}`."
+    )
+
+
+def _classes(rows: Sequence[Row], ratios: Mapping[str, summary.Ratio]) -> str:
+    lines = [
+        "Time of the other over ours, same shapes (above 1: this package is faster):",
+        "",
+        "| against | M | shapes | geometric mean | worst | at M x N x K |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for label, ratio in ratios.items():
+        for c in summary.by_class(rows, ratio):
+            shape = " x ".join(map(str, c.worst_shape))
+            lines.append(
+                f"| {label} | {c.label} | {c.count} | {c.mean:.2f} | {c.worst:.2f} | {shape} |"
+            )
+    return "\n".join(lines)
+
+
+def _times(rows: Sequence[Row], peers: Sequence[Row]) -> str:
+    by_shape = {(row["n"], row["k"], row["m"]): row for row in rows}
+    nks = list(dict.fromkeys((row["n"], row["k"]) for row in rows))
+    shown = [m for m in SHOWN_M if any(row["m"] == m for row in rows)]
+    ratio = summary.versus_recorded(peers)
+    lines = [
+        "Microseconds per call, and in parentheses upstream's recorded time, corrected, over ours:",
+        "",
+        "| N x K | " + " | ".join(f"M = {m}" for m in shown) + " |",
+        "|---|" + "---:|" * len(shown),
+    ]
+    for n, k in nks:
+        cells = [_cell(by_shape.get((n, k, m)), ratio) for m in shown]
+        lines.append(f"| {n} x {k} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(row: Row | None, ratio: summary.Ratio) -> str:
+    if row is None or not row.get("ours"):
+        return "-"
+    value = ratio(row)
+    return f"{row['ours']:.1f}" + (f" ({value:.2f})" if value is not None else "")
+
+
+def _calls(found: Mapping[str, Any]) -> str:
+    sentences = []
+    if host := found.get("host_us"):
+        sentences.append(
+            f"One warm call keeps the host busy for {host['ours']} us; `torch.mm` for "
+            f"{host['torch_mm']} us in the same run."
+        )
+    if "first_call_s" in found:
+        sentences.append(
+            f"The first call of a new shape takes {found['first_call_s']} s with an empty kernel "
+            f"cache, {found['first_call_kept_s']} s where the kernel is kept from before."
+        )
+    if tests := found.get("tests"):
+        sentences.append(
+            f"GPU tests of this code: {tests['passed']} passed, {tests['failed']} failed, "
+            f"{tests['skipped']} skipped."
+        )
+    return " ".join(sentences)
+
+
+def section(readme: str) -> str:
+    """Return what stands between the markers of a README."""
+    return readme.split(BEGIN)[1].split(END)[0].strip()
+
+
+def current() -> str:
+    """Return the section as the committed record gives it."""
+    return render(record.read(RECORD), json.loads(PEERS.read_text()))
+
+
+def main(write: Annotated[bool, typer.Option(help="Put it into README.md.")] = False) -> None:
+    """Print the performance section, or write it into README.md."""
+    text = current()
+    if not write:
+        typer.echo(text)
+        return
+    before, rest = README.read_text().split(BEGIN)
+    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,133 @@
+"""deep-gemm diagnose: what this machine has, and what would run for one product, and why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import console
+
+if TYPE_CHECKING:
+    from ..config import DeviceSpec
+    from ..problem import GemmProblem
+
+DISTRIBUTIONS = ("torch", "cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm")
+
+
+def diagnose(
+    m: Annotated[int, typer.Argument(min=1)],
+    n: Annotated[int, typer.Argument(min=1)],
+    k: Annotated[int, typer.Argument(min=1)],
+    device: Annotated[
+        str | None,
+        typer.Option(help="Choose for this GPU, by name; else for the one here, else for h200."),
+    ] = None,
+    candidates: Annotated[int, typer.Option(min=1, help="Configurations to show.")] = 8,
+) -> None:
+    """Print device, versions, cache, and the configuration of a product with the runners-up.
+
+    The chosen kernel is compiled where it is not in the cache yet; no GPU is needed.
+    """
+    from ..problem import GemmProblem
+
+    show_machine()
+    show_cache()
+    spec = _spec(device)
+    problem = GemmProblem.block_scaled(m, n, k)
+    show_choice(problem, spec, candidates)
+    show_kernel(problem, spec)
+
+
+def show_machine() -> None:
+    """Print the GPU, or why there is none, and the versions that matter."""
+    import torch
+
+    from .. import settings
+    from ..jit import nvrtc
+
+    made = console.table("machine", ("what", "found"))
+    reason = console.no_gpu_reason()
+    made.add_row("GPU", torch.cuda.get_device_name() if reason is None else f"none: {reason}")
+    if reason is None:
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        made.add_row("SMs", str(properties.multi_processor_count))
+    made.add_row("SM cap", str(settings.current().num_sms or "none"))
+    made.add_row("deep_gemm", _version("deep-gemm"))
+    made.add_row("python", sys.version.split()[0])
+    for name in DISTRIBUTIONS:
+        made.add_row(name, _version(name))
+    made.add_row("NVRTC in use", ".".join(map(str, nvrtc.version())))
+    console.out.print(made)
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed as a package"
+
+
+def show_cache() -> None:
+    """Print where compiled kernels are kept, and whether they can be trusted."""
+    from ..jit import cache
+
+    root, problems = cache.cache_root(), cache.verify()
+    made = console.table("kernel cache", ("what", "found"))
+    made.add_row("folder", str(root))
+    made.add_row("DG_JIT_CACHE_DIR", os.environ.get("DG_JIT_CACHE_DIR") or "not set")
+    made.add_row("kernels", str(len(cache.entries())))
+    made.add_row("bad entries", str(len(problems)))
+    console.out.print(made)
+
+
+def _spec(name: str | None) -> DeviceSpec:
+    from .. import config
+
+    if name is None and console.no_gpu_reason() is None:
+        import torch
+
+        return config.from_index(torch.cuda.current_device())
+    return config.by_name(name or "h200")
+
+
+def show_choice(problem: GemmProblem, spec: DeviceSpec, count: int) -> None:
+    """Print the best candidates, the chosen one marked, each with the reason."""
+    from .. import config, settings
+
+    rows = config.explain(problem, spec, settings.current().num_sms)
+    made = console.table(
+        f"{problem.m} x {problem.n} x {problem.k} on {spec.name}: "
+        f"{min(count, len(rows))} of {len(rows)} legal configurations",
+        ("", "configuration"),
+        ("predicted us",),
+    )
+    made.add_column("reason", overflow="fold")
+    for row in rows[:count]:
+        mark = "*" if row.chosen else ""
+        made.add_row(mark, row.config.name, f"{row.estimate_us:.2f}", row.reason)
+    console.out.print(made)
+
+
+def show_kernel(problem: GemmProblem, spec: DeviceSpec) -> None:
+    """Compile the chosen kernel, or find it, and print what ptxas made of it."""
+    from .. import config, settings
+    from . import kernels
+
+    chosen = config.select(problem, spec, settings.current().num_sms)
+    ahead = kernels.build_config(chosen)
+    resources = ahead.built.resources
+    made = console.table("chosen kernel", ("what", "found"))
+    made.add_row("configuration", chosen.describe())
+    made.add_row("entry", ahead.built.entry)
+    made.add_row("folder", str(ahead.built.folder or "not kept on disk"))
+    made.add_row("registers at launch", str(resources.registers))
+    made.add_row("spill bytes", str(ahead.spill_bytes))
+    made.add_row("stack bytes", str(resources.stack_bytes))
+    made.add_row("shared bytes", f"{ahead.shared_bytes} of {spec.smem_bytes}")
+    made.add_row("threads", str(chosen.tile.threads))
+    made.add_row("ready after", f"{ahead.seconds:.2f} s")
+    console.out.print(made)

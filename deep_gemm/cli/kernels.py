@@ -1,0 +1,72 @@
+"""What diagnose, compile and demo share: compile a configuration ahead and tell its resources."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from ..config import DeviceSpec, GemmConfig, select
+from ..config.smem_plan import plan
+from ..jit import Built, build
+from ..kernels.gemm_sm90 import translation_unit
+from ..problem import GemmProblem
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """One configuration, its compiled kernel, and the wall seconds until it was there."""
+
+    config: GemmConfig
+    built: Built
+    seconds: float
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA: static, and the dynamic part the kernel is launched with."""
+        return max(0, self.built.resources.shared_bytes) + plan(self.config).total
+
+    @property
+    def spill_bytes(self) -> int:
+        """Bytes of registers spilled to local memory, stores and loads together."""
+        resources = self.built.resources
+        return resources.spill_store_bytes + resources.spill_load_bytes
+
+    def cells(self) -> tuple[str, ...]:
+        """Return seconds, registers, spill bytes and shared KiB as text."""
+        return (
+            f"{self.seconds:.2f}",
+            str(self.built.resources.registers),
+            str(self.spill_bytes),
+            f"{self.shared_bytes / 1024:.1f}",
+        )
+
+
+COLUMNS = ("seconds", "registers", "spill bytes", "shared KiB")
+
+
+def configurations(n: int, k: int, max_m: int, device: DeviceSpec) -> dict[GemmConfig, list[int]]:
+    """Return every configuration select() answers for m in 1..max_m, with the m's it serves."""
+    found: dict[GemmConfig, list[int]] = {}
+    for m in range(1, max_m + 1):
+        config = select(GemmProblem.block_scaled(m, n, k), device)
+        found.setdefault(config, []).append(m)
+    return found
+
+
+def build_config(config: GemmConfig) -> Ahead:
+    """Compile one configuration, or find it in the cache; needs no GPU."""
+    start = time.perf_counter()
+    built = build(translation_unit(config))
+    return Ahead(config, built, time.perf_counter() - start)
+
+
+def build_all(configs: Iterable[GemmConfig], jobs: int) -> Iterator[Ahead]:
+    """Compile configurations on `jobs` threads, yielding each as it is done.
+
+    Threads suffice: NVRTC works outside the interpreter lock.
+    """
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        for future in as_completed([pool.submit(build_config, c) for c in configs]):
+            yield future.result()

@@ -1,0 +1,24 @@
+"""Choosing a configuration: candidates, legality, cost; pure functions over frozen objects."""
+
+from __future__ import annotations
+
+from .candidates import candidates
+from .device import DeviceSpec, by_name, from_index
+from .legality import reasons
+from .select import Candidate, explain, forced, select
+from .tile import GemmConfig, StoreConfig, TileConfig
+
+__all__ = [
+    "Candidate",
+    "DeviceSpec",
+    "GemmConfig",
+    "StoreConfig",
+    "TileConfig",
+    "by_name",
+    "candidates",
+    "explain",
+    "forced",
+    "from_index",
+    "reasons",
+    "select",
+]

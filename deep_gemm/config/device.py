@@ -1,0 +1,62 @@
+"""DeviceSpec: the facts about a GPU that choosing a configuration needs, by name or from a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from ..errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """One kind of GPU.
+
+    sm_count: streaming multiprocessors.
+    smem_bytes: shared memory one CTA can have.
+    hbm_bytes_per_us: device-memory rate reached by good kernels, bytes per microsecond.
+    clock_mhz: SM clock under tensor load.
+    """
+
+    name: str
+    sm_count: int
+    smem_bytes: int
+    hbm_bytes_per_us: float
+    clock_mhz: float
+
+
+# H200: read rate and clock measured (NVIDIA H200, CUDA 13.0, 2026-11-29; 256 MiB read, e4m3 wgmma loop).
+# The others: the same chip with the rate scaled by its data sheet's memory; not measured.
+H200 = DeviceSpec("h200", 132, 232448, 4.6e6, 1600)
+H100 = replace(H200, name="h100", hbm_bytes_per_us=3.1e6)
+H800 = replace(H200, name="h800", hbm_bytes_per_us=3.1e6)
+H20 = replace(H200, name="h20", sm_count=78, hbm_bytes_per_us=3.7e6)
+
+_KNOWN = {spec.name: spec for spec in (H200, H100, H800, H20)}
+
+
+def by_name(name: str) -> DeviceSpec:
+    """Return the spec of a GPU called "h200", "h100", "h800" or "h20"; no GPU is needed.
+
+    Raises ArgumentError for another name.
+    """
+    try:
+        return _KNOWN[name.lower()]
+    except KeyError:
+        raise ArgumentError("device", "name", f"one of {sorted(_KNOWN)}", repr(name)) from None
+
+
+@cache
+def from_index(index: int) -> DeviceSpec:
+    """Return the spec of CUDA device `index`: rates by its name, counts as the driver says.
+
+    Raises CudaError where the driver cannot be asked.
+    """
+    from ..jit import driver
+
+    attributes = driver.device_attributes(index)
+    known = next((s for n, s in _KNOWN.items() if n in attributes.name.lower().split()), None)
+    base = known or next((s for n, s in _KNOWN.items() if n in attributes.name.lower()), H200)
+    return replace(
+        base, sm_count=attributes.sm_count, smem_bytes=attributes.smem_per_block_optin
+    )

@@ -1,0 +1,86 @@
+"""From a problem to a configuration: the cheapest legal candidate, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .. import settings
+from ..problem import GemmProblem
+from .candidates import candidates
+from .cost_model import Estimate, estimate
+from .device import DeviceSpec
+from .tile import GemmConfig
+
+_forced: GemmConfig | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One row of explain(): a configuration, its prediction, and what was made of it."""
+
+    config: GemmConfig
+    estimate: Estimate
+    chosen: bool
+    reason: str
+
+    @property
+    def estimate_us(self) -> float:
+        """Predicted microseconds."""
+        return self.estimate.us
+
+
+def select(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> GemmConfig:
+    """Return the configuration for a problem; num_sms = 0 means every SM of the device.
+
+    Pure but for forced(); known problems cost a lookup, new ones under a millisecond.
+    """
+    if _forced is not None:
+        return _forced
+    return _select(problem, device, num_sms or device.sm_count)
+
+
+@lru_cache(maxsize=65536)
+def _select(problem: GemmProblem, device: DeviceSpec, num_sms: int) -> GemmConfig:
+    usable = [c for c in candidates(device) if c.cluster <= num_sms]
+    return min(usable, key=lambda c: _rank(problem, c, estimate(problem, c, device, num_sms)))
+
+
+def _rank(problem: GemmProblem, config: GemmConfig, cost: Estimate) -> tuple[float, int, int]:
+    # Within a hundredth of a microsecond the smaller tile, then the smaller cluster.
+    return round(cost.us, 2), config.tile.block_m * config.tile.block_n, config.cluster
+
+
+def explain(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> list[Candidate]:
+    """Return every candidate, best first, with its prediction and the reason it was not chosen.
+
+    Needs no GPU.
+    """
+    sms = num_sms or device.sm_count
+    chosen = select(problem, device, num_sms)
+    rows = [(c, estimate(problem, c, device, sms)) for c in candidates(device)]
+    rows.sort(key=lambda row: _rank(problem, *row))
+    best = next(cost for config, cost in rows if config == chosen)
+    return [_candidate(config, cost, chosen, best) for config, cost in rows]
+
+
+def _candidate(config: GemmConfig, cost: Estimate, chosen: GemmConfig, best: Estimate) -> Candidate:
+    what = f"{cost.waves} waves, {cost.k_block_cycles:.0f} cycles a k-block, limit {cost.limit}"
+    if config == chosen:
+        return Candidate(config, cost, True, f"chosen: {what}")
+    return Candidate(config, cost, False, f"{cost.us / best.us:.2f}x the chosen: {what}")
+
+
+@contextmanager
+def forced(config: GemmConfig) -> Iterator[None]:
+    """Make select() answer `config` inside a `with` block; for tests, sweeps and tuning."""
+    global _forced
+    before, _forced = _forced, config
+    settings.outdate_plans()
+    try:
+        yield
+    finally:
+        _forced = before
+        settings.outdate_plans()

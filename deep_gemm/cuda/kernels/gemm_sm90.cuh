@@ -1,0 +1,298 @@
+// gemm_sm90: D[M, N] = sum over k-blocks of 128 of sfa[m, kb] * sfb[n / 128, kb] * (A[m, :] . B[n, :])
+// A [M, K] and B [N, K] 8-bit, K-major; scales FP32 with any strides; D bf16, row-major.
+//
+// Roles (one CTA; persistent over tiles of BLOCK_M x BLOCK_N)
+//   producer warpgroup   warp 0, one thread   A and B of a k-block by TMA, multicast over the cluster
+//                        warp 1               scales of a k-block by 4-byte cp.async, so any stride will do
+//                        warps 2, 3           idle
+//   math warpgroups      rows of 64 x kWaves each: wgmma over one k-block into `partial`, then promotion
+//                        partial * (sfa * sfb) + total -> total; after the last k-block, store
+//
+// Pipelines                filled by                         arrivals      freed by              arrivals
+//   stage (A, B, scales)   TMA bytes, TMA thread, 32 lanes   1 + 32        each math warp of     math warps
+//                          of the scale warp                               each CTA of cluster   * cluster
+//   store slabs            math warpgroup                    named barrier TMA store has read    bulk groups
+//
+// Timeline of a math warpgroup with two waves, k-block by k-block; the other warpgroup's MMAs run
+// while this one promotes:
+//   wait full | mma wave 0 | promote wave 0 | mma wave 1 | release stage | promote wave 1 | ...
+#pragma once
+#include "deep_gemm/epilogue/promote.cuh"
+#include "deep_gemm/epilogue/store.cuh"
+#include "deep_gemm/mma/descriptor.cuh"
+#include "deep_gemm/pipeline/pipeline.cuh"
+#include "deep_gemm/ptx/control.cuh"
+#include "deep_gemm/ptx/memory.cuh"
+#include "deep_gemm/ptx/tma.cuh"
+#include "deep_gemm/ptx/wgmma.cuh"
+#include "deep_gemm/scheduler/dense.cuh"
+
+namespace deep_gemm {
+
+// The kernel's one parameter. Strides count elements.
+struct GemmParams {
+    TensorMap map_a, map_b, map_d;
+    const float* sfa;  // [M, ceil(K / 128)]
+    const float* sfb;  // [ceil(N / 128), ceil(K / 128)]
+    int64_t sfa_stride_m, sfa_stride_k;
+    int64_t sfb_stride_n, sfb_stride_k;
+    uint32_t m, n, k;
+    uint32_t stage_bytes;  // that the TMA boxes of A and B bring to one stage
+    scheduler::DenseParams tiles;
+};
+
+constexpr uint32_t kBlockK = 128;  // elements and bytes of a k-block; one scale of A per row covers it
+
+// Everything that follows from a configuration C (the constants rendered from Python).
+template <class C>
+struct Plan {
+    static constexpr uint32_t kCluster = C::kClusterM * C::kClusterN;
+    static constexpr uint32_t kMathThreads = C::kMathWarpgroups * kWarpgroupThreads;
+    static constexpr uint32_t kThreads = kMathThreads + kWarpgroupThreads;
+    static constexpr uint32_t kWaves = C::kBlockM / (64 * C::kMathWarpgroups);
+    static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
+
+    // Blocks of 128 along N that one tile can touch, and the columns at which it can enter the next.
+    static constexpr uint32_t kGranularity = C::kBlockN % 128 == 0  ? 128
+                                             : C::kBlockN % 64 == 0 ? 64
+                                             : C::kBlockN % 32 == 0 ? 32
+                                             : C::kBlockN % 16 == 0 ? 16
+                                                                    : 8;
+    static constexpr uint32_t kScaleBlocks =
+        128 % C::kBlockN == 0 ? 1 : ceil_div(128 - kGranularity + C::kBlockN, 128);
+
+    // Shared memory, in order. Operand stages and store slabs are multiples of 1024 bytes.
+    static constexpr uint32_t kStageA = C::kBlockM * kBlockK, kStageB = C::kBlockN * kBlockK;
+    static constexpr uint32_t kScalesA = C::kBlockM * 4, kScales = kScalesA + 16;
+    static constexpr uint32_t kSlab = 64 * C::kSlabColumns * 2;
+    static constexpr uint32_t kOffsetB = C::kStages * kStageA;
+    static constexpr uint32_t kOffsetSlabs = kOffsetB + C::kStages * kStageB;
+    static constexpr uint32_t kOffsetScales = kOffsetSlabs + C::kMathWarpgroups * C::kStoreBuffers * kSlab;
+    static constexpr uint32_t kOffsetBarriers = kOffsetScales + C::kStages * kScales;
+    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * C::kStages;
+
+    static_assert(kSharedBytes == C::kSharedBytes, "the host plans shared memory by another table");
+    static_assert(C::kBlockM % (64 * C::kMathWarpgroups) == 0 && C::kBlockN % C::kSlabColumns == 0);
+    static_assert(sizeof(GemmParams) == C::kParamsBytes, "the host packs parameters by another table");
+    static_assert(kScaleBlocks <= 4 && C::kSlabColumns % C::kBoxColumns == 0);
+};
+
+// Where this CTA stands: its place in the cluster and the shared memory it sees.
+template <class C>
+struct Cta {
+    const GemmParams& params;
+    uint32_t smem;     // base of the plan
+    uint32_t rank_m, rank_n;
+    pipeline::Barriers<C::kStages> barriers;
+
+    __device__ __forceinline__ Cta(const GemmParams& params, uint32_t smem)
+        : params(params), smem(smem), barriers{smem + Plan<C>::kOffsetBarriers} {
+        const uint32_t rank = Plan<C>::kCluster > 1 ? ptx::cluster_rank() : 0;
+        rank_m = rank % C::kClusterM;
+        rank_n = rank / C::kClusterM;
+    }
+
+    __device__ __forceinline__ scheduler::Dense tiles() const {
+        return scheduler::Dense(params.tiles, blockIdx.x / Plan<C>::kCluster, gridDim.x / Plan<C>::kCluster);
+    }
+    __device__ __forceinline__ uint32_t row(const scheduler::Dense& tile) const {
+        return (tile.cluster_m * C::kClusterM + rank_m) * C::kBlockM;
+    }
+    __device__ __forceinline__ uint32_t column(const scheduler::Dense& tile) const {
+        return (tile.cluster_n * C::kClusterN + rank_n) * C::kBlockN;
+    }
+    __device__ __forceinline__ uint32_t k_blocks() const { return ceil_div(params.k, kBlockK); }
+    __device__ __forceinline__ uint32_t stage_a(uint32_t stage) const { return smem + stage * Plan<C>::kStageA; }
+    __device__ __forceinline__ uint32_t stage_b(uint32_t stage) const {
+        return smem + Plan<C>::kOffsetB + stage * Plan<C>::kStageB;
+    }
+    __device__ __forceinline__ uint32_t scales(uint32_t stage) const {
+        return smem + Plan<C>::kOffsetScales + stage * Plan<C>::kScales;
+    }
+};
+
+// One operand's rows of a k-block: CTAs that need the same rows load a share each and multicast it.
+template <uint32_t kRows, uint32_t kSharers>
+__device__ __forceinline__ void load_operand(const TensorMap* map, uint32_t smem, uint32_t barrier, uint32_t k, uint32_t row,
+                                             uint32_t share, uint16_t cta_mask) {
+    if constexpr (kSharers == 1) {
+        ptx::tma_load(smem, map, barrier, k, row);
+    } else {
+        constexpr uint32_t kShareRows = kRows / kSharers;
+        ptx::tma_load_multicast(smem + share * kShareRows * kBlockK, map, barrier, k, row + share * kShareRows, cta_mask);
+    }
+}
+
+template <class C>
+__device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
+    using P = Plan<C>;
+    // CTAs that share A differ in rank_n, those that share B in rank_m; rank = rank_m + rank_n * kClusterM.
+    const uint16_t mask_a = (C::kClusterN > 1 ? 1u | 1u << C::kClusterM : 1u) << cta.rank_m;
+    const uint16_t mask_b = ((1u << C::kClusterM) - 1) << (cta.rank_n * C::kClusterM);
+    pipeline::Position<C::kStages> at;
+    for (auto tile = cta.tiles(); tile.next();) {
+        const uint32_t row = cta.row(tile), column = cta.column(tile);
+        for (uint32_t block = 0; block < cta.k_blocks(); ++block, at.advance()) {
+            cta.barriers.wait_empty(at);
+            const uint32_t full = cta.barriers.full(at.stage), k = block * kBlockK;
+            ptx::mbarrier_arrive_expect_tx(full, cta.params.stage_bytes);
+            load_operand<C::kBlockM, C::kClusterN>(&cta.params.map_a, cta.stage_a(at.stage), full, k, row, cta.rank_n, mask_a);
+            load_operand<C::kBlockN, C::kClusterM>(&cta.params.map_b, cta.stage_b(at.stage), full, k, column, cta.rank_m, mask_b);
+        }
+    }
+}
+
+template <class C>
+__device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t lane) {
+    using P = Plan<C>;
+    const GemmParams& p = cta.params;
+    pipeline::Position<C::kStages> at;
+    for (auto tile = cta.tiles(); tile.next();) {
+        const uint32_t row = cta.row(tile) + lane, block_n = cta.column(tile) / 128 + lane;
+        const bool has_b = lane < P::kScaleBlocks && block_n < ceil_div(p.n, 128);
+        const float* sfa = p.sfa + row * p.sfa_stride_m;
+        const float* sfb = p.sfb + block_n * p.sfb_stride_n;
+        for (uint32_t block = 0; block < cta.k_blocks(); ++block, at.advance()) {
+            cta.barriers.wait_empty(at);
+            const uint32_t scales = cta.scales(at.stage);
+#pragma unroll
+            for (uint32_t i = 0; i < C::kBlockM; i += kWarpThreads) {
+                const bool valid = row + i < p.m;
+                ptx::cp_async_4(scales + (i + lane) * 4, valid ? sfa + i * p.sfa_stride_m : p.sfa, valid);
+            }
+            if (lane < P::kScaleBlocks) ptx::cp_async_4(scales + P::kScalesA + lane * 4, has_b ? sfb : p.sfb, has_b);
+            ptx::mbarrier_arrive_on_cp_async(cta.barriers.full(at.stage));
+            sfa += p.sfa_stride_k;
+            sfb += p.sfb_stride_k;
+        }
+    }
+}
+
+// Every math warp tells every CTA that loads into this one's stage that it has read it.
+template <class C>
+__device__ __forceinline__ void release_stage(const Cta<C>& cta, uint32_t stage, uint32_t lane) {
+    if constexpr (Plan<C>::kCluster == 1) {
+        if (lane == 0) ptx::mbarrier_arrive(cta.barriers.empty(stage));
+    } else {
+        if (lane < Plan<C>::kCluster) ptx::mbarrier_arrive_remote(cta.barriers.empty(stage), lane);
+    }
+}
+
+// Stores the 64 x BLOCK_N results of one wave slab by slab; a slab is written once an earlier store has read it.
+template <class C, uint32_t kFirst = 0>
+__device__ __forceinline__ void store_wave(const Cta<C>& cta, const float (&total)[Plan<C>::kElements], uint32_t row, uint32_t column,
+                                           uint32_t warpgroup, uint32_t thread, uint32_t& buffer) {
+    using P = Plan<C>;
+    const uint32_t slab = cta.smem + P::kOffsetSlabs + (warpgroup * C::kStoreBuffers + buffer) * P::kSlab;
+    if (thread == 0) ptx::tma_store_wait_read<C::kStoreBuffers - 1>();
+    ptx::named_barrier_sync(1 + warpgroup, kWarpgroupThreads);
+    epilogue::store_slab<kFirst, C::kSlabColumns, C::kBoxColumns>(total, slab, thread);
+    ptx::fence_async_proxy();
+    ptx::named_barrier_sync(1 + warpgroup, kWarpgroupThreads);
+    if (thread == 0) {
+#pragma unroll
+        for (uint32_t box = 0; box < C::kSlabColumns / C::kBoxColumns; ++box) {
+            ptx::tma_store(&cta.params.map_d, slab + box * 64 * C::kBoxColumns * 2, column + kFirst + box * C::kBoxColumns, row);
+        }
+        ptx::tma_store_commit();
+    }
+    buffer = buffer + 1 == C::kStoreBuffers ? 0 : buffer + 1;
+    if constexpr (kFirst + C::kSlabColumns < C::kBlockN) {
+        store_wave<C, kFirst + C::kSlabColumns>(cta, total, row, column, warpgroup, thread, buffer);
+    }
+}
+
+template <class C, class Mma>
+__device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, uint32_t thread) {
+    using P = Plan<C>;
+    const uint32_t lane = thread % kWarpThreads;
+    const uint32_t first_row = warpgroup * P::kWaves * 64;  // of this warpgroup, in the tile
+    const uint32_t scale_row = first_row + thread / kWarpThreads * 16 + lane / 4;
+    // NOTE: from a register that differs by thread, every MMA would be preceded by R2UR; the shuffle tells
+    // the compiler that the value is the same for the warp.
+    const uint32_t base_a = __shfl_sync(~0u, mma::descriptor_low(cta.stage_a(0) + first_row * kBlockK), 0);
+    const uint32_t base_b = __shfl_sync(~0u, mma::descriptor_low(cta.stage_b(0)), 0);
+    float total[P::kWaves][P::kElements], partial[P::kElements];
+    pipeline::Position<C::kStages> at;
+    uint32_t buffer = 0;
+
+    for (auto tile = cta.tiles(); tile.next();) {
+        const uint32_t column = cta.column(tile);
+        const uint32_t split = 128 - column % 128;
+#pragma unroll
+        for (uint32_t wave = 0; wave < P::kWaves; ++wave)
+#pragma unroll
+            for (uint32_t i = 0; i < P::kElements; ++i) total[wave][i] = 0.0f;
+
+        for (uint32_t block = 0; block < cta.k_blocks(); ++block, at.advance()) {
+            const uint32_t scales = cta.scales(at.stage);
+            const uint32_t low_a = base_a + at.stage * (P::kStageA >> 4), low_b = base_b + at.stage * (P::kStageB >> 4);
+            cta.barriers.wait_full(at);
+#pragma unroll
+            for (uint32_t wave = 0; wave < P::kWaves; ++wave) {
+                const float sfa0 = ptx::load_shared(scales + (scale_row + wave * 64) * 4);
+                const float sfa8 = ptx::load_shared(scales + (scale_row + wave * 64 + 8) * 4);
+                float row0[P::kScaleBlocks], row8[P::kScaleBlocks];
+#pragma unroll
+                for (uint32_t i = 0; i < P::kScaleBlocks; ++i) {
+                    const float sfb = ptx::load_shared(scales + P::kScalesA + i * 4);
+                    row0[i] = sfa0 * sfb;
+                    row8[i] = sfa8 * sfb;
+                }
+                ptx::fence_registers(partial);
+                ptx::wgmma_fence();
+#pragma unroll
+                for (uint32_t k = 0; k < kBlockK / Mma::kK; ++k) {
+                    Mma::issue(partial, mma::descriptor(low_a + ((wave * 64 * kBlockK + k * Mma::kK) >> 4)),
+                               mma::descriptor(low_b + (k * Mma::kK >> 4)), k > 0);
+                }
+                ptx::wgmma_commit();
+                ptx::fence_registers(partial);
+                ptx::wgmma_wait<0>();
+                if (wave == P::kWaves - 1) release_stage(cta, at.stage, lane);
+                epilogue::promote<P::kElements, P::kScaleBlocks, P::kGranularity>(total[wave], partial, row0, row8, split);
+            }
+        }
+
+#pragma unroll
+        for (uint32_t wave = 0; wave < P::kWaves; ++wave) {
+            const uint32_t row = cta.row(tile) + first_row + wave * 64;
+            if (row < cta.params.m) store_wave(cta, total[wave], row, column, warpgroup, thread, buffer);
+        }
+    }
+    if (thread == 0) ptx::tma_store_wait_read<0>();
+}
+
+template <class C, class Mma>
+__device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
+    using P = Plan<C>;
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const Cta<C> cta(params, ptx::shared_address(shared));
+    const uint32_t warp = __shfl_sync(~0u, threadIdx.x / kWarpThreads, 0), lane = threadIdx.x % kWarpThreads;
+
+    if (threadIdx.x == 0) {
+        ptx::tma_prefetch_map(&params.map_a);
+        ptx::tma_prefetch_map(&params.map_b);
+        ptx::tma_prefetch_map(&params.map_d);
+        cta.barriers.init(1 + kWarpThreads, P::kMathThreads / kWarpThreads * P::kCluster);
+    }
+    if constexpr (P::kCluster > 1) ptx::cluster_sync();
+    else __syncthreads();
+    ptx::dependency_launch();
+    ptx::dependency_wait();
+
+    if (warp >= P::kMathThreads / kWarpThreads) {
+        if constexpr (C::kProducerRegisters) ptx::registers_decrease<C::kProducerRegisters>();
+        const uint32_t role = warp - P::kMathThreads / kWarpThreads;
+        if (role == 0 && lane == 0) produce_operands(cta);
+        if (role == 1) produce_scales(cta, lane);
+        __syncwarp();
+    } else {
+        if constexpr (C::kMathRegisters) ptx::registers_increase<C::kMathRegisters>();
+        compute<C, Mma>(cta, warp / 4, threadIdx.x % kWarpgroupThreads);
+    }
+    // A CTA stays until nothing of its cluster can still write to, or signal in, its shared memory.
+    if constexpr (P::kCluster > 1) ptx::cluster_sync();
+}
+
+}  // namespace deep_gemm

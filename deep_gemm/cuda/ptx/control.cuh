@@ -1,0 +1,40 @@
+// Clusters, named barriers, register budgets, dependent launch.
+#pragma once
+#include "deep_gemm/ptx/types.cuh"
+
+namespace deep_gemm::ptx {
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// All threads of all CTAs of the cluster; orders their shared-memory accesses.
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// NOTE: the counts of all warpgroups together may not exceed what the CTA was launched with;
+// otherwise the increase waits for ever.
+template <int kRegisters>
+__device__ __forceinline__ void registers_decrease() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void registers_increase() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Waits until the kernels this one depends on are complete and their writes visible.
+__device__ __forceinline__ void dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// Lets a dependent kernel start its set-up once every CTA of this grid has called it or exited.
+__device__ __forceinline__ void dependency_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+}  // namespace deep_gemm::ptx

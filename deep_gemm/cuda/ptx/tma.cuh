@@ -1,0 +1,47 @@
+// Bulk tensor copies: PTX ISA, "cp.async.bulk.tensor". Coordinates are (inner, outer) elements.
+#pragma once
+#include "deep_gemm/ptx/types.cuh"
+
+namespace deep_gemm::ptx {
+
+__device__ __forceinline__ void tma_prefetch_map(const TensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Loads one box; elements outside the tensor arrive as zeros and count as bytes all the same.
+__device__ __forceinline__ void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(smem),
+        "l"(map), "r"(barrier), "r"(inner), "r"(outer)
+        : "memory");
+}
+
+// Loads one box into the same offset, and signals the same barrier, of every CTA in `cta_mask`.
+__device__ __forceinline__ void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer,
+                                                   uint16_t cta_mask) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+        " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(smem),
+        "l"(map), "r"(barrier), "r"(inner), "r"(outer), "h"(cta_mask)
+        : "memory");
+}
+
+// Stores one box; elements outside the tensor are not written.
+__device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t smem, int inner, int outer) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(smem), "r"(inner),
+                 "r"(outer)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Returns once at most kPending of this thread's store groups have yet to read shared memory.
+template <int kPending>
+__device__ __forceinline__ void tma_store_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Orders ordinary shared-memory writes of this thread before later bulk copies of the CTA.
+__device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+}  // namespace deep_gemm::ptx

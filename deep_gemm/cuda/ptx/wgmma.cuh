@@ -1,0 +1,22 @@
+// Ordering of warpgroup MMA: PTX ISA, "wgmma". The mma itself is rendered for the kernel's one shape.
+#pragma once
+#include "deep_gemm/ptx/types.cuh"
+
+namespace deep_gemm::ptx {
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+// Keeps the compiler from moving uses of an accumulator across the asynchronous MMA that writes it.
+template <int kCount>
+__device__ __forceinline__ void fence_registers(float (&registers)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+}  // namespace deep_gemm::ptx

@@ -1,0 +1,117 @@
+"""TMA descriptors of 2-D tensors: encoded once, then given new addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from . import driver
+
+SIZE = 128  # bytes of a CUtensorMap
+ALIGNMENT = 64  # of its address, on the host as on the device
+
+
+@dataclass(frozen=True)
+class TensorMap2D:
+    """A row-major matrix as TMA sees it; elements beyond it read as zero bytes and are not written.
+
+    dtype_bytes: bytes of one element (1, 2 or 4).
+    inner, outer: elements in a row, rows.
+    outer_stride_bytes: from one row to the next; a multiple of 16.
+    box_inner, box_outer: extent of one copy, at most 256 each.
+    swizzle_bytes: 0, or the 32, 64 or 128 byte span the box's rows are swizzled in.
+    """
+
+    dtype_bytes: int
+    inner: int
+    outer: int
+    outer_stride_bytes: int
+    box_inner: int
+    box_outer: int
+    swizzle_bytes: int
+
+    def encode(self, device_address: int, host_address: int) -> None:
+        """Write the 128-byte descriptor of the matrix at `device_address` to `host_address`.
+
+        device_address: 16-byte aligned. host_address: 64-byte aligned, e.g. inside the kernel's
+        parameter struct. Raises CudaError with every field where the driver refuses them.
+        """
+        types, interleave, swizzles, promotion, fill = _constants()
+        code = _encode_call()(
+            host_address,
+            types.get(self.dtype_bytes, -1),
+            2,
+            device_address,
+            (ctypes.c_uint64 * 2)(self.inner, self.outer),
+            (ctypes.c_uint64 * 1)(self.outer_stride_bytes),
+            (ctypes.c_uint32 * 2)(self.box_inner, self.box_outer),
+            (ctypes.c_uint32 * 2)(1, 1),
+            interleave,
+            swizzles.get(self.swizzle_bytes, -1),
+            promotion,
+            fill,
+        )
+        if code:
+            detail = f"{self}, device_address={device_address:#x}, host_address={host_address:#x}"
+            driver.check(code, "cuTensorMapEncodeTiled", detail)
+
+
+def patch(host_address: int, device_address: int) -> None:
+    """Point the descriptor at `host_address` to another matrix of the same shape and stride.
+
+    Raises CudaError where the address is not 16-byte aligned. Well under a microsecond.
+    """
+    code = _replace_call()(host_address, device_address)
+    if code:
+        detail = f"device_address={device_address:#x}, host_address={host_address:#x}"
+        driver.check(code, "cuTensorMapReplaceAddress", detail)
+
+
+@cache
+def _constants() -> tuple[dict[int, int], int, dict[int, int], int, int]:
+    # TMA only moves bytes here, so a type stands for its size; out-of-bounds elements are zero.
+    names = driver.bindings()
+    types, swizzles = names.CUtensorMapDataType, names.CUtensorMapSwizzle
+    return (
+        {
+            1: int(types.CU_TENSOR_MAP_DATA_TYPE_UINT8),
+            2: int(types.CU_TENSOR_MAP_DATA_TYPE_UINT16),
+            4: int(types.CU_TENSOR_MAP_DATA_TYPE_UINT32),
+        },
+        int(names.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
+        {
+            0: int(swizzles.CU_TENSOR_MAP_SWIZZLE_NONE),
+            32: int(swizzles.CU_TENSOR_MAP_SWIZZLE_32B),
+            64: int(swizzles.CU_TENSOR_MAP_SWIZZLE_64B),
+            128: int(swizzles.CU_TENSOR_MAP_SWIZZLE_128B),
+        },
+        int(names.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B),
+        int(names.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+    )
+
+
+# PYFUNCTYPE keeps the interpreter lock: both calls only compute, on the host.
+
+
+@cache
+def _encode_call() -> Callable[..., int]:
+    pointer, enum = ctypes.c_void_p, ctypes.c_int
+    arrays: list[Any] = [
+        ctypes.POINTER(ctypes.c_uint64),
+        ctypes.POINTER(ctypes.c_uint64),
+        ctypes.POINTER(ctypes.c_uint32),
+        ctypes.POINTER(ctypes.c_uint32),
+    ]
+    form = ctypes.PYFUNCTYPE(
+        enum, pointer, enum, ctypes.c_uint32, pointer, *arrays, enum, enum, enum, enum
+    )
+    return form(driver.address_of("cuTensorMapEncodeTiled"))
+
+
+@cache
+def _replace_call() -> Callable[[int, int], int]:
+    form = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    return form(driver.address_of("cuTensorMapReplaceAddress"))

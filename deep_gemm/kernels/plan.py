@@ -1,0 +1,131 @@
+"""LaunchPlan: everything a warm call needs, made once per metadata of its tensors.
+
+A warm call writes the addresses that changed into a parameter block and launches; it formats no
+text, hashes no source and allocates nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+
+from .. import settings
+from ..config import from_index, select
+from ..config.raster import raster
+from ..config.smem_plan import plan as smem_plan
+from ..config.tile import GemmConfig
+from ..errors import CudaError, UnsupportedError
+from ..jit import build, driver, tensor_map
+from ..jit.driver import Function
+from ..jit.launch import Launcher
+from ..problem import GemmProblem
+from . import gemm_sm90
+from .gemm_sm90 import GemmParams, Operands
+
+_INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: no context is current in this thread
+
+
+def load(config: GemmConfig, device_index: int, may_load: bool = True) -> Function:
+    """Return the kernel of a configuration, compiled and loaded where it was not yet.
+
+    may_load: False while a graph is being captured, when a module cannot be loaded; a kernel that
+    is not there yet is then an UnsupportedError.
+    """
+    built = build(gemm_sm90.translation_unit(config))
+    if not may_load and not driver.is_loaded(built, device_index):
+        reason = f"kernel {config.name} is not loaded yet: call once, or warmup(), before capture"
+        raise UnsupportedError("a first call inside a CUDA graph capture", [reason])
+    return driver.load(built, device_index)
+
+
+class LaunchPlan:
+    """One problem with one set of strides on one device, ready to launch at any addresses."""
+
+    def __init__(
+        self,
+        problem: GemmProblem,
+        operands: Operands,
+        device_index: int,
+        may_load: bool = True,
+    ):
+        """Choose the configuration, compile or find its kernel, and prepare the launch.
+
+        Raises CompileError or CudaError, or as load() does.
+        """
+        current = settings.current()
+        device = from_index(device_index)
+        num_sms = min(current.num_sms or device.sm_count, device.sm_count)
+        self.config = select(problem, device, num_sms)
+        self.device_index = device_index
+        if settings.flag("DG_PRINT_CONFIGS"):
+            print(f"deep_gemm: {problem.describe()}: {self.config.describe()}", file=sys.stderr)
+        function = load(self.config, device_index, may_load)
+        self._lock = threading.Lock()
+        self._storage, self._params, self._base = _aligned_params()
+        resident = _resident_clusters(function, self.config, num_sms)
+        walk = raster(problem, self.config, resident)
+        gemm_sm90.fill_params(self._params, self.config, operands, walk)
+        self._maps = gemm_sm90.tensor_maps(self.config, operands)
+        self._map_a, self._map_b, self._map_d = (
+            self._base + getattr(GemmParams, name).offset for name in ("map_a", "map_b", "map_d")
+        )
+        self._addresses: tuple[int, int, int] | None = None
+        self._launcher = Launcher(
+            function,
+            min(resident, walk.clusters) * self.config.cluster,
+            self.config.cluster,
+            self.config.tile.threads,
+            smem_plan(self.config).total,
+            current.pdl,
+            self._base,
+        )
+
+    def launch(self, a: int, sfa: int, b: int, sfb: int, d: int, stream: int) -> None:
+        """Launch on a stream handle with the tensors' device addresses.
+
+        A, B and D must be 16-byte aligned, their strides those the plan was made for.
+        """
+        with self._lock:
+            self._point_at(a, b, d)
+            params = self._params
+            params.sfa = sfa
+            params.sfb = sfb
+            try:
+                self._launcher.launch(stream)
+            except CudaError as error:
+                if error.code != _INVALID_CONTEXT:
+                    raise
+                with driver.device_guard(self.device_index):
+                    self._launcher.launch(stream)
+
+    def _point_at(self, a: int, b: int, d: int) -> None:
+        last = self._addresses
+        if last is None:
+            for name, address in (("map_a", a), ("map_b", b), ("map_d", d)):
+                where = self._base + getattr(GemmParams, name).offset
+                self._maps[name].encode(address, where)
+        else:
+            if a != last[0]:
+                tensor_map.patch(self._map_a, a)
+            if b != last[1]:
+                tensor_map.patch(self._map_b, b)
+            if d != last[2]:
+                tensor_map.patch(self._map_d, d)
+        self._addresses = (a, b, d)
+
+
+def _aligned_params() -> tuple[ctypes.Array[ctypes.c_char], GemmParams, int]:
+    """Return a parameter block at an aligned address: its storage, the struct, the address."""
+    storage = ctypes.create_string_buffer(gemm_sm90.PARAMS_BYTES + tensor_map.ALIGNMENT)
+    start = ctypes.addressof(storage)
+    offset = -start % tensor_map.ALIGNMENT
+    return storage, GemmParams.from_buffer(storage, offset), start + offset
+
+
+def _resident_clusters(function: Function, config: GemmConfig, num_sms: int) -> int:
+    """Return how many clusters a persistent grid has: what fits, within the SM budget."""
+    fits = driver.max_active_clusters(
+        function, config.cluster, config.tile.threads, smem_plan(config).total
+    )
+    return max(1, min(fits, num_sms // config.cluster))

@@ -1,0 +1,216 @@
+"""The dense FP8 benchmark: its shapes, its inputs, and the calls of every library it compares.
+
+Row names: `ours` and `cublas_block` take 1x128 / 128x128 scales, `cublas_tensor` one scale each,
+`torch_row` one scale a row and a column; the last three go through `torch._scaled_mm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from .. import fp8_gemm_nt
+from ..config import from_index, select
+from ..problem import GemmProblem
+from ..quant.layout import align, ceil_div
+from ..reference.gemm import float64_gemm_nt
+from .numerics import block_scaled_bound, compare
+from .timing import Call, SmClock, host_time_us, set_count, time_calls
+
+KIND = "dense_fp8"
+NK = (
+    (2112, 7168),
+    (576, 7168),
+    (24576, 1536),
+    (32768, 512),
+    (7168, 16384),
+    (4096, 7168),
+    (7168, 2048),
+)
+M = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+HOST_SHAPE = (64, 4096, 7168)
+# Rows checked against float64 before a shape is timed: this many at each end of M.
+CHECKED_ROWS = 16
+
+Row = dict[str, Any]
+
+
+Weight = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """One input set: a [m,k] and b [n,k] in e4m3, sfa [m,k/128], sfb [n/128,k/128], d [m,n]."""
+
+    a: torch.Tensor
+    sfa: torch.Tensor
+    b: torch.Tensor
+    sfb: torch.Tensor
+    d: torch.Tensor
+
+
+def shapes(
+    ms: Sequence[int] = (), ns: Sequence[int] = (), ks: Sequence[int] = ()
+) -> list[tuple[int, int, int]]:
+    """Return the suite's (m, n, k), reduced to the values given.
+
+    `ns` and `ks` together name one product of their own, so a shape outside the suite can be
+    measured as well.
+    """
+    if ns and ks:
+        nks = [(n, k) for n in ns for k in ks]
+    else:
+        nks = [(n, k) for n, k in NK if (not ns or n in ns) and (not ks or k in ks)]
+    return [(m, n, k) for n, k in nks for m in (ms or M)]
+
+
+Maker = Callable[[Sequence[Operands]], list[Call]]
+
+
+def random_fp8(*shape: int) -> torch.Tensor:
+    """Return normal random data of standard deviation 60, cut to e4m3's range, on the GPU."""
+    data = torch.randn(*shape, device="cuda", dtype=torch.float32)
+    return data.mul_(60).clamp_(-448, 448).to(torch.float8_e4m3fn)
+
+
+def random_scales(*shape: int) -> torch.Tensor:
+    """Return float32 scales uniform in [0.5, 1.5) on the GPU."""
+    return torch.rand(*shape, device="cuda") + 0.5
+
+
+def operand_sets(m: int, n: int, k: int, count: int, weights: list[Weight]) -> list[Operands]:
+    """Return `count` input sets; `weights` keeps the (b, sfb) pairs drawn for this n and k.
+
+    The A scales are MN-major with a leading dimension padded to 16 bytes, the layout kernels read
+    in place.
+    """
+    kb, nb = ceil_div(k, 128), ceil_div(n, 128)
+    while len(weights) < count:
+        weights.append((random_fp8(n, k), random_scales(nb, kb)))
+    return [
+        Operands(
+            a=random_fp8(m, k),
+            sfa=random_scales(kb, align(m, 4))[:, :m].t(),
+            b=b,
+            sfb=sfb,
+            d=torch.empty(m, n, device="cuda", dtype=torch.bfloat16),
+        )
+        for b, sfb in weights[:count]
+    ]
+
+
+def ours(sets: Sequence[Operands]) -> list[Call]:
+    """Return one call of this package per input set."""
+    return [partial(fp8_gemm_nt, (s.a, s.sfa), (s.b, s.sfb), s.d) for s in sets]
+
+
+def cublas_block(sets: Sequence[Operands]) -> list[Call]:
+    """Return cuBLASLt's block-scaled product per input set, scales in the layouts it demands."""
+    return [_scaled_mm(s, s.sfa.t().contiguous().t(), _padded_rows(s.sfb).t()) for s in sets]
+
+
+def _padded_rows(sfb: torch.Tensor) -> torch.Tensor:
+    """Return [rows, kb] scales whose rows start at multiples of 16 bytes."""
+    kb = sfb.shape[1]
+    return torch.nn.functional.pad(sfb, (0, align(kb, 4) - kb))[:, :kb] if kb % 4 else sfb
+
+
+def cublas_tensor(sets: Sequence[Operands]) -> list[Call]:
+    """Return cuBLASLt's product with one scale a tensor, fast accumulation, per input set."""
+    one = torch.ones((), device="cuda")
+    return [_scaled_mm(s, one, one, use_fast_accum=True) for s in sets]
+
+
+def torch_row(sets: Sequence[Operands]) -> list[Call]:
+    """Return torch's row-wise scaled product, fast accumulation, per input set."""
+    m, n = sets[0].d.shape
+    x, y = torch.rand(m, 1, device="cuda"), torch.rand(1, n, device="cuda")
+    return [_scaled_mm(s, x, y, use_fast_accum=True) for s in sets]
+
+
+def _scaled_mm(s: Operands, scale_a: torch.Tensor, scale_b: torch.Tensor, **options: Any) -> Call:
+    options |= {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": torch.bfloat16}
+    return partial(torch._scaled_mm, s.a, s.b.t(), **options)
+
+
+def peer_calls(m: int, n: int) -> dict[str, Maker]:
+    """Return the libraries that accept this m and n: cuBLASLt wants multiples of 16 for n."""
+    peers: dict[str, Maker] = {}
+    if m % 4 == 0 and n % 128 == 0:
+        peers["cublas_block"] = cublas_block
+    if n % 16 == 0:
+        peers["cublas_tensor"] = cublas_tensor
+        peers["torch_row"] = torch_row
+    return peers
+
+
+def measure(wanted: Sequence[tuple[int, int, int]], clock: SmClock | None = None) -> Iterator[Row]:
+    """Yield one measured row per (m, n, k), all libraries on the same inputs in the same run.
+
+    A library that fails has None in its column and its message under `errors`.
+    """
+    spec = from_index(torch.cuda.current_device())
+    weights: dict[tuple[int, int], list[Weight]] = {}
+    for m, n, k in wanted:
+        if (n, k) not in weights:
+            weights = {(n, k): []}
+        sets = operand_sets(m, n, k, set_count(m * k + n * k + 2 * m * n), weights[n, k])
+        row: Row = {"kind": KIND, "m": m, "n": n, "k": k}
+        _attempt(row, "ours", partial(_measure_ours, row, sets, clock))
+        for name, make in peer_calls(m, n).items():
+            _attempt(row, name, partial(_measure_peer, make, sets))
+        row["config"] = select(GemmProblem.block_scaled(m, n, k), spec).name
+        yield row
+
+
+def _measure_peer(make: Maker, sets: Sequence[Operands]) -> float:
+    return time_calls(make(sets)).us
+
+
+def _measure_ours(row: Row, sets: Sequence[Operands], clock: SmClock | None) -> float:
+    calls = ours(sets)
+    calls[0]()
+    check_rows(sets[0])
+    timing = time_calls(calls, clock=clock)
+    row["mhz"] = timing.mhz
+    return timing.us
+
+
+def check_rows(s: Operands) -> None:
+    """Raise ValueError where the first or last rows of `s.d` differ from the float64 product."""
+    m = s.d.shape[0]
+    for rows in {(0, min(m, CHECKED_ROWS)), (max(0, m - CHECKED_ROWS), m)}:
+        part = slice(*rows)
+        a, sfa = s.a[part], s.sfa[part]
+        reference = float64_gemm_nt(a, sfa, s.b, s.sfb)
+        bound = block_scaled_bound(a, sfa, s.b, s.sfb, torch.bfloat16)
+        report = compare(s.d[part], reference, bound)
+        if not report.ok:
+            raise ValueError(f"wrong values in rows {rows[0]} to {rows[1]}: {report}")
+
+
+def _attempt(row: Row, name: str, work: Callable[[], float]) -> None:
+    try:
+        row[name] = round(work(), 3)
+    except Exception as error:  # a peer's refusal, of whatever class, is a result to record
+        row[name] = None
+        row.setdefault("errors", {})[name] = str(error).split("\n")[0][:200]
+        torch.cuda.synchronize()
+
+
+def host_times() -> dict[str, float]:
+    """Return the host microseconds of one warm call at 64 x 4096 x 7168, by library."""
+    m, n, k = HOST_SHAPE
+    s = operand_sets(m, n, k, 1, [])[0]
+    x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
+    calls: dict[str, Call] = {
+        "ours": ours([s])[0],
+        "torch_mm": lambda: torch.mm(x, w.t(), out=s.d),
+        "torch_scaled_mm": cublas_tensor([s])[0],
+    }
+    return {name: round(host_time_us(call), 2) for name, call in calls.items()}
