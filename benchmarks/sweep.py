@@ -30,7 +30,7 @@ def main() -> None:
     """Run the sweep named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--top", type=int, default=12, help="candidates timed per shape")
+    parser.add_argument("--top", type=int, default=16, help="candidates timed per shape")
     parser.add_argument("--m", type=int, nargs="*", default=list(M))
     parser.add_argument("--n", type=int, nargs="*", default=[])
     parser.add_argument("--k", type=int, nargs="*", default=[])

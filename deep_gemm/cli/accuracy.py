@@ -137,9 +137,10 @@ def show(layers: list[LayerError], skipped: dict[str, str]) -> None:
     from ..testing.quant_error import GRANULARITIES, total
 
     made = console.table(
-        "relative error of the FP8 product",
+        "relative error of the FP8 product by scales: one a tensor, one a channel (a row of A, "
+        "a row of B), blocks (1x128 of A, 128x128 of B)",
         ("weight",),
-        ("n x k", "per tensor", "per channel", "block 1x128 / 128x128"),
+        ("n x k", "tensor", "channel", "block"),
     )
     for layer in layers:
         made.add_row(

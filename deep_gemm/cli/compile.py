@@ -31,7 +31,8 @@ def compile_ahead(
     from . import kernels
 
     start = time.perf_counter()
-    wanted = kernels.configurations(n, k, max_m, config.by_name(device))
+    with console.out.status("choosing configurations"):
+        wanted = kernels.configurations(n, k, max_m, config.by_name(device))
     made = console.table(
         f"kernels for N = {n}, K = {k}, M = 1 to {max_m} on {device}",
         ("configuration", "M"),
@@ -53,7 +54,7 @@ def compile_ahead(
     console.out.print(
         f"{len(done)} kernels in {seconds:.1f} s, kept in {cache.cache_root()}", soft_wrap=True
     )
-    if spilled := [ahead.config.name for ahead in done if ahead.spill_bytes]:
+    if spilled := [ahead.config.name for ahead in done if ahead.spill_bytes != 0]:
         console.fail(f"{len(spilled)} kernels spill registers: {', '.join(spilled)}")
 
 

@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import NoReturn
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# Text that goes to a file or a pipe is not folded to a terminal's 80 columns.
+PIPE_WIDTH = 140
+
+
+def _console(stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
+
+
+out = _console(stderr=False)
+err = _console(stderr=True)
 
 
 def fail(message: str) -> NoReturn:
@@ -20,7 +32,7 @@ def fail(message: str) -> NoReturn:
 
 def table(title: str, left: tuple[str, ...], right: tuple[str, ...] = ()) -> Table:
     """Return an empty table with left-aligned columns, then right-aligned ones."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for name in left:
         made.add_column(name, overflow="fold")
     for name in right:
@@ -37,13 +49,11 @@ def no_gpu_reason() -> str | None:
     """Return why the GPU kernels cannot run here, or None where they can."""
     import torch
 
-    if not torch.cuda.is_available():
-        return "no CUDA device is visible to torch"
-    capability = torch.cuda.get_device_capability()
-    if capability != (9, 0):
-        name = torch.cuda.get_device_name()
-        return f"{name} has compute capability {capability[0]}.{capability[1]}, not 9.0 (Hopper)"
-    return None
+    from .. import is_available
+
+    index = torch.cuda.current_device() if torch.cuda.is_available() else 0
+    found = is_available(index)
+    return None if found else found.reason
 
 
 def device_type() -> str:

@@ -46,7 +46,7 @@ def show_machine() -> None:
     """Print the GPU, or why there is none, and the versions that matter."""
     import torch
 
-    from .. import settings
+    from .. import __version__, settings
     from ..jit import nvrtc
 
     made = console.table("machine", ("what", "found"))
@@ -56,7 +56,7 @@ def show_machine() -> None:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         made.add_row("SMs", str(properties.multi_processor_count))
     made.add_row("SM cap", str(settings.current().num_sms or "none"))
-    made.add_row("deep_gemm", _version("deep-gemm"))
+    made.add_row("deep_gemm", __version__)
     made.add_row("python", sys.version.split()[0])
     for name in DISTRIBUTIONS:
         made.add_row(name, _version(name))

@@ -28,13 +28,13 @@ class Ahead:
         return max(0, self.built.resources.shared_bytes) + plan(self.config).total
 
     @property
-    def spill_bytes(self) -> int:
-        """Bytes of registers spilled to local memory, stores and loads together."""
-        resources = self.built.resources
-        return resources.spill_store_bytes + resources.spill_load_bytes
+    def spill_bytes(self) -> int | None:
+        """Bytes of registers spilled to local memory; None where the compiler did not say."""
+        found = self.built.resources.spill_store_bytes, self.built.resources.spill_load_bytes
+        return None if min(found) < 0 else sum(found)
 
     def cells(self) -> tuple[str, ...]:
-        """Return seconds, registers, spill bytes and shared KiB as text."""
+        """Return the cells of COLUMNS."""
         return (
             f"{self.seconds:.2f}",
             str(self.built.resources.registers),
@@ -43,7 +43,7 @@ class Ahead:
         )
 
 
-COLUMNS = ("seconds", "registers", "spill bytes", "shared KiB")
+COLUMNS = ("ready after s", "registers", "spill bytes", "shared KiB")
 
 
 def configurations(n: int, k: int, max_m: int, device: DeviceSpec) -> dict[GemmConfig, list[int]]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from .device import DeviceSpec
 from .smem_plan import plan
-from .tile import WAVE_M, GemmConfig
+from .tile import MAX_ACCUMULATORS, WAVE_M, GemmConfig
 
-# Registers of a math thread left for sums; the rest holds addresses, scales and loop state.
-# Checked by compiling every candidate: none spills (NVRTC 13.0).
-MAX_ACCUMULATORS = {1: 208, 2: 192, 3: 128}
 MAX_STAGES = 16
 
 

@@ -11,6 +11,7 @@ any of them ready earlier, and is what hangs on network file systems and after k
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -200,12 +201,12 @@ def store(
 
 
 def _publish(temporary: Path, final: Path) -> Path:
-    for _ in range(8):  # each turn lost means that another process has just published
+    for _ in range(32):  # each turn lost means that another process has just published
         try:
             temporary.rename(final)
             return final
-        except OSError:
-            if not final.exists():
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
         if isinstance(_read(final), Entry):
             shutil.rmtree(temporary, ignore_errors=True)

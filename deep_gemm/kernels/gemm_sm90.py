@@ -135,6 +135,7 @@ def _constants(config: GemmConfig) -> dict[str, int]:
         "kBlockM": config.tile.block_m,
         "kBlockN": config.tile.block_n,
         "kMathWarpgroups": config.tile.num_math_warpgroups,
+        "kPartials": config.tile.partials,
         "kClusterM": config.cluster_m,
         "kClusterN": config.cluster_n,
         "kStages": config.num_stages,

@@ -77,9 +77,7 @@ def _accumulate(
     return acc
 
 
-def _fma_(
-    acc: torch.Tensor, x: torch.Tensor, y: torch.Tensor, work: torch.Tensor
-) -> torch.Tensor:
+def _fma_(acc: torch.Tensor, x: torch.Tensor, y: torch.Tensor, work: torch.Tensor) -> torch.Tensor:
     """Set float32 acc to x * y + acc, rounded once; `work` is float64 space of the same shape.
 
     x * y is exact in float64. Rounding the sum to float64 and then to float32 goes wrong only

@@ -102,12 +102,12 @@ def _square(x: torch.Tensor) -> float:
 
 
 def _tensor_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    a, b = (dequantize(*per_tensor_cast_to_fp8(t), PER_TENSOR).float() for t in (x, weight))
+    a, b = (dequantize(*per_tensor_cast_to_fp8(t), PER_TENSOR) for t in (x, weight))
     return (a @ b.t()).bfloat16()
 
 
 def _channel_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    a, b = (dequantize(*per_row_cast_to_fp8(t), PER_CHANNEL).float() for t in (x, weight))
+    a, b = (dequantize(*per_row_cast_to_fp8(t), PER_CHANNEL) for t in (x, weight))
     return (a @ b.t()).bfloat16()
 
 

@@ -17,7 +17,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files = {
         "kernels/k.cuh": '#pragma once\n#include "deep_gemm/ptx/a.cuh"\n#include <cuda_fp8.h>\n',
         "ptx/a.cuh": '  #  include <deep_gemm/ptx/b.cuh>\n#include "deep_gemm/kernels/k.cuh"\n',
-        "ptx/b.cuh": "struct B {};  // no #include \"deep_gemm/none.cuh\" in a comment\n",
+        "ptx/b.cuh": 'struct B {};  // no #include "deep_gemm/none.cuh" in a comment\n',
         "unused.cuh": "",
     }
     for name, text in files.items():

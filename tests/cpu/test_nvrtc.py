@@ -59,9 +59,7 @@ def test_wrong_options_are_compile_errors(options: tuple[str, ...], reason: str)
 
 def test_includes_outside_the_given_headers_are_refused() -> None:
     with pytest.raises(CompileError, match="cuda_runtime.h"):
-        nvrtc.compile_cubin(
-            "#include <cuda_runtime.h>", headers={}, options=OPTIONS, name="gemm_k"
-        )
+        nvrtc.compile_cubin("#include <cuda_runtime.h>", headers={}, options=OPTIONS, name="gemm_k")
 
 
 def test_version_is_of_a_compiler_that_knows_hopper() -> None:

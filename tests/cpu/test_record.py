@@ -70,7 +70,9 @@ def row(m: int, ours: float, **rest: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_parts_of_the_same_code_join_in_either_order(tmp_path: Path, order: tuple[int, int]) -> None:
+def test_parts_of_the_same_code_join_in_either_order(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
     parts = [part("a", tests={"passed": 3}), part("a", rows=[row(1, 2.0)])]
     path = tmp_path / "results" / "h200.json"
     for i in order:
@@ -186,7 +188,9 @@ def test_performance_section_is_rendered_from_figures() -> None:
     text = table.render(found, peers)
     assert "`0123456789ab`" in text
     assert "| 256 x 512 | 8.0 (2.00) | 20.0 |" in text
-    assert "| cuBLASLt, one scale a tensor | M >= 1024 | 1 | 0.50 | 0.50 | 1024 x 256 x 512 |" in text
+    assert (
+        "| cuBLASLt, one scale a tensor | M >= 1024 | 1 | 0.50 | 0.50 | 1024 x 256 x 512 |" in text
+    )
     assert "11.0 us" in text
 
 

@@ -74,6 +74,7 @@ struct Plan {
     static_assert(kSharedBytes == C::kSharedBytes, "the host plans shared memory by another table");
     static_assert(C::kBlockM % (64 * C::kMathWarpgroups) == 0 && C::kBlockN % C::kSlabColumns == 0);
     static_assert(sizeof(GemmParams) == C::kParamsBytes, "the host packs parameters by another table");
+    static_assert(C::kPartials == 1 || kWaves == 1);
     static_assert(kScaleBlocks <= 4 && C::kSlabColumns % C::kBoxColumns == 0);
 };
 
@@ -140,6 +141,10 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
             load_operand<C::kBlockN, C::kClusterM>(&cta.params.map_b, cta.stage_b(at.stage), full, k, column, cta.rank_m, mask_b);
         }
     }
+    // A CTA may not end while another can still signal in its shared memory: wait for the last releases.
+    if constexpr (P::kCluster > 1) {
+        for (uint32_t stage = 0; stage < C::kStages; ++stage, at.advance()) cta.barriers.wait_empty(at);
+    }
 }
 
 template <class C>
@@ -202,61 +207,147 @@ __device__ __forceinline__ void store_wave(const Cta<C>& cta, const float (&tota
     }
 }
 
+// Products sfa * sfb of a thread's two rows of one wave, for each scale block along N.
+template <class C>
+struct Scales {
+    float row0[Plan<C>::kScaleBlocks], row8[Plan<C>::kScaleBlocks];
+
+    __device__ __forceinline__ void load(uint32_t scales, uint32_t row) {
+        const float sfa0 = ptx::load_shared(scales + row * 4);
+        const float sfa8 = ptx::load_shared(scales + (row + 8) * 4);
+#pragma unroll
+        for (uint32_t i = 0; i < Plan<C>::kScaleBlocks; ++i) {
+            const float sfb = ptx::load_shared(scales + Plan<C>::kScalesA + i * 4);
+            row0[i] = sfa0 * sfb;
+            row8[i] = sfa8 * sfb;
+        }
+    }
+};
+
+// A math warpgroup: where its rows lie, and the steps of its loop over k-blocks.
+template <class C, class Mma>
+struct MathWarpgroup {
+    using P = Plan<C>;
+    using Position = pipeline::Position<C::kStages>;
+
+    const Cta<C>& cta;
+    uint32_t warpgroup, thread, lane;
+    uint32_t first_row;       // of this warpgroup, in the tile
+    uint32_t scale_row;       // of this thread, in the tile
+    uint32_t base_a, base_b;  // descriptors of stage 0
+    Position at;
+    uint32_t split = 0;  // column at which the tile enters the next block of 128 along N
+
+    __device__ __forceinline__ MathWarpgroup(const Cta<C>& cta, uint32_t warpgroup, uint32_t thread)
+        : cta(cta), warpgroup(warpgroup), thread(thread), lane(thread % kWarpThreads) {
+        first_row = warpgroup * P::kWaves * 64;
+        scale_row = first_row + thread / kWarpThreads * 16 + lane / 4;
+        // NOTE: from a register that differs by thread, every MMA would be preceded by R2UR; the shuffle
+        // tells the compiler that the value is the same for the warp.
+        base_a = __shfl_sync(~0u, mma::descriptor_low(cta.stage_a(0) + first_row * kBlockK), 0);
+        base_b = __shfl_sync(~0u, mma::descriptor_low(cta.stage_b(0)), 0);
+    }
+
+    // Starts partial = A . B over one k-block of the stage at hand, for one wave.
+    __device__ __forceinline__ void issue(float (&partial)[P::kElements], uint32_t stage, uint32_t wave) const {
+        const uint32_t low_a = base_a + stage * (P::kStageA >> 4) + wave * (64 * kBlockK >> 4);
+        const uint32_t low_b = base_b + stage * (P::kStageB >> 4);
+        ptx::fence_registers(partial);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (uint32_t k = 0; k < kBlockK / Mma::kK; ++k) {
+            Mma::issue(partial, mma::descriptor(low_a + (k * Mma::kK >> 4)), mma::descriptor(low_b + (k * Mma::kK >> 4)), k > 0);
+        }
+        ptx::wgmma_commit();
+        ptx::fence_registers(partial);
+    }
+
+    __device__ __forceinline__ void promote(float (&total)[P::kElements], const float (&partial)[P::kElements],
+                                            const Scales<C>& scales) const {
+        epilogue::promote<P::kElements, P::kScaleBlocks, P::kGranularity>(total, partial, scales.row0, scales.row8, split);
+    }
+
+    // One partial sum for all waves: a wave's promotion waits for its own MMAs, and another warpgroup's run meanwhile.
+    __device__ __forceinline__ void accumulate(float (&total)[P::kWaves][P::kElements]) {
+        float partial[P::kElements];
+        Scales<C> scales;
+        for (uint32_t block = 0; block < cta.k_blocks(); ++block, at.advance()) {
+            cta.barriers.wait_full(at);
+#pragma unroll
+            for (uint32_t wave = 0; wave < P::kWaves; ++wave) {
+                scales.load(cta.scales(at.stage), scale_row + wave * 64);
+                issue(partial, at.stage, wave);
+                ptx::wgmma_wait<0>();
+                if (wave == P::kWaves - 1) release_stage(cta, at.stage, lane);
+                promote(total[wave], partial, scales);
+            }
+        }
+    }
+
+    // Starts the MMAs of the next k-block into `next`, then promotes those of the one before from `current`.
+    __device__ __forceinline__ void overlap(float (&total)[P::kElements], float (&next)[P::kElements], Scales<C>& next_scales,
+                                            float (&current)[P::kElements], const Scales<C>& current_scales, uint32_t& current_stage) {
+        cta.barriers.wait_full(at);
+        next_scales.load(cta.scales(at.stage), scale_row);
+        issue(next, at.stage, 0);
+        ptx::wgmma_wait<1>();
+        ptx::fence_registers(current);
+        release_stage(cta, current_stage, lane);
+        promote(total, current, current_scales);
+        current_stage = at.stage;
+        at.advance();
+    }
+
+    // Two partial sums, where registers allow: the MMAs of one k-block run while the one before is promoted.
+    __device__ __forceinline__ void accumulate_overlapped(float (&total)[P::kElements]) {
+        float even[P::kElements], odd[P::kElements];
+        Scales<C> even_scales, odd_scales;
+        cta.barriers.wait_full(at);
+        even_scales.load(cta.scales(at.stage), scale_row);
+        issue(even, at.stage, 0);
+        uint32_t stage = at.stage;
+        at.advance();
+        const uint32_t pairs = (cta.k_blocks() - 1) / 2;
+        for (uint32_t pair = 0; pair < pairs; ++pair) {
+            overlap(total, odd, odd_scales, even, even_scales, stage);
+            overlap(total, even, even_scales, odd, odd_scales, stage);
+        }
+        if (cta.k_blocks() % 2 == 0) {
+            overlap(total, odd, odd_scales, even, even_scales, stage);
+            ptx::wgmma_wait<0>();
+            ptx::fence_registers(odd);
+            release_stage(cta, stage, lane);
+            promote(total, odd, odd_scales);
+        } else {
+            ptx::wgmma_wait<0>();
+            ptx::fence_registers(even);
+            release_stage(cta, stage, lane);
+            promote(total, even, even_scales);
+        }
+    }
+};
+
 template <class C, class Mma>
 __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, uint32_t thread) {
     using P = Plan<C>;
-    const uint32_t lane = thread % kWarpThreads;
-    const uint32_t first_row = warpgroup * P::kWaves * 64;  // of this warpgroup, in the tile
-    const uint32_t scale_row = first_row + thread / kWarpThreads * 16 + lane / 4;
-    // NOTE: from a register that differs by thread, every MMA would be preceded by R2UR; the shuffle tells
-    // the compiler that the value is the same for the warp.
-    const uint32_t base_a = __shfl_sync(~0u, mma::descriptor_low(cta.stage_a(0) + first_row * kBlockK), 0);
-    const uint32_t base_b = __shfl_sync(~0u, mma::descriptor_low(cta.stage_b(0)), 0);
-    float total[P::kWaves][P::kElements], partial[P::kElements];
-    pipeline::Position<C::kStages> at;
+    MathWarpgroup<C, Mma> math(cta, warpgroup, thread);
+    float total[P::kWaves][P::kElements];
     uint32_t buffer = 0;
 
     for (auto tile = cta.tiles(); tile.next();) {
         const uint32_t column = cta.column(tile);
-        const uint32_t split = 128 - column % 128;
+        math.split = 128 - column % 128;
 #pragma unroll
         for (uint32_t wave = 0; wave < P::kWaves; ++wave)
 #pragma unroll
             for (uint32_t i = 0; i < P::kElements; ++i) total[wave][i] = 0.0f;
 
-        for (uint32_t block = 0; block < cta.k_blocks(); ++block, at.advance()) {
-            const uint32_t scales = cta.scales(at.stage);
-            const uint32_t low_a = base_a + at.stage * (P::kStageA >> 4), low_b = base_b + at.stage * (P::kStageB >> 4);
-            cta.barriers.wait_full(at);
-#pragma unroll
-            for (uint32_t wave = 0; wave < P::kWaves; ++wave) {
-                const float sfa0 = ptx::load_shared(scales + (scale_row + wave * 64) * 4);
-                const float sfa8 = ptx::load_shared(scales + (scale_row + wave * 64 + 8) * 4);
-                float row0[P::kScaleBlocks], row8[P::kScaleBlocks];
-#pragma unroll
-                for (uint32_t i = 0; i < P::kScaleBlocks; ++i) {
-                    const float sfb = ptx::load_shared(scales + P::kScalesA + i * 4);
-                    row0[i] = sfa0 * sfb;
-                    row8[i] = sfa8 * sfb;
-                }
-                ptx::fence_registers(partial);
-                ptx::wgmma_fence();
-#pragma unroll
-                for (uint32_t k = 0; k < kBlockK / Mma::kK; ++k) {
-                    Mma::issue(partial, mma::descriptor(low_a + ((wave * 64 * kBlockK + k * Mma::kK) >> 4)),
-                               mma::descriptor(low_b + (k * Mma::kK >> 4)), k > 0);
-                }
-                ptx::wgmma_commit();
-                ptx::fence_registers(partial);
-                ptx::wgmma_wait<0>();
-                if (wave == P::kWaves - 1) release_stage(cta, at.stage, lane);
-                epilogue::promote<P::kElements, P::kScaleBlocks, P::kGranularity>(total[wave], partial, row0, row8, split);
-            }
-        }
+        if constexpr (C::kPartials == 2) math.accumulate_overlapped(total[0]);
+        else math.accumulate(total);
 
 #pragma unroll
         for (uint32_t wave = 0; wave < P::kWaves; ++wave) {
-            const uint32_t row = cta.row(tile) + first_row + wave * 64;
+            const uint32_t row = cta.row(tile) + math.first_row + wave * 64;
             if (row < cta.params.m) store_wave(cta, total[wave], row, column, warpgroup, thread, buffer);
         }
     }
@@ -276,7 +367,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         ptx::tma_prefetch_map(&params.map_d);
         cta.barriers.init(1 + kWarpThreads, P::kMathThreads / kWarpThreads * P::kCluster);
     }
-    if constexpr (P::kCluster > 1) ptx::cluster_sync();
+    if constexpr (P::kCluster > 1) ptx::cluster_sync_relaxed();
     else __syncthreads();
     ptx::dependency_launch();
     ptx::dependency_wait();
@@ -286,13 +377,10 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         const uint32_t role = warp - P::kMathThreads / kWarpThreads;
         if (role == 0 && lane == 0) produce_operands(cta);
         if (role == 1) produce_scales(cta, lane);
-        __syncwarp();
     } else {
         if constexpr (C::kMathRegisters) ptx::registers_increase<C::kMathRegisters>();
         compute<C, Mma>(cta, warp / 4, threadIdx.x % kWarpgroupThreads);
     }
-    // A CTA stays until nothing of its cluster can still write to, or signal in, its shared memory.
-    if constexpr (P::kCluster > 1) ptx::cluster_sync();
 }
 
 }  // namespace deep_gemm

