@@ -44,11 +44,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     return report
 
 
+@pytest.fixture(scope="session")
+def run_seed() -> int:
+    """Return the run's seed."""
+    return int(os.environ[SEED_VARIABLE])
+
+
 @pytest.fixture
-def seed(request: pytest.FixtureRequest) -> int:
+def seed(request: pytest.FixtureRequest, run_seed: int) -> int:
     """Return this test's seed: of the run's seed and the test's own name."""
-    run = int(os.environ[SEED_VARIABLE])
-    return zlib.crc32(f"{run} {request.node.nodeid}".encode())
+    return zlib.crc32(f"{run_seed} {request.node.nodeid}".encode())
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +47,7 @@ def bench(
     if whole_suite:
         part |= host_and_first_call()
     if json_path:
-        write_record(json_path, part)
+        write_record(json_path, part, command(against, m or [], n or [], k or []))
     failed = [row for row in rows if not row.get("ours")]
     if failed:
         console.fail("\n".join(_failure(row) for row in failed))
@@ -142,7 +141,17 @@ def host_and_first_call() -> Row:
     return {"host_us": host, "first_call_s": first["empty"], "first_call_kept_s": first["kept"]}
 
 
-def write_record(target: Path, part: Row) -> None:
+def command(against: Path | None, ms: Ints, ns: Ints, ks: Ints) -> str:
+    """Return the command that repeats a measurement, without the folders of this machine."""
+    words = ["deep-gemm", "bench", "--suite", "dense"]
+    for option, values in (("-m", ms), ("-n", ns), ("-k", ks)):
+        words += [word for value in values for word in (option, str(value))]
+    if against:
+        words += ["--against", against.name if against.is_absolute() else against.as_posix()]
+    return shlex.join(words)
+
+
+def write_record(target: Path, part: Row, command: str) -> None:
     """Merge the figures of this run into the record at `target`."""
     from ..testing import record
 
@@ -150,7 +159,7 @@ def write_record(target: Path, part: Row) -> None:
     clocks = [row["mhz"] for row in part["rows"] if row.get("mhz")]
     if clocks:
         meta["clock"]["sm_mhz_median"] = round(statistics.median(clocks))
-    meta["command"] = shlex.join(["deep-gemm", *sys.argv[1:]])
+    meta["command"] = command
     path = record.result_path(target, meta["gpu"])
     record.update(path, {"meta": meta, **part})
     console.out.print(f"record: {path}", markup=False, soft_wrap=True)

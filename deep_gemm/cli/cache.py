@@ -18,12 +18,12 @@ def list_entries() -> None:
     )
     entries = cache.entries()
     for entry in entries:
-        manifest, resources = entry.manifest, entry.manifest["resources"]
+        manifest, resources = entry.manifest, entry.resources
         rows.add_row(
             manifest["name"],
             f"{manifest['cubin_bytes'] / 1024:.1f}",
-            str(resources["registers"]),
-            str(resources["spill_store_bytes"] + resources["spill_load_bytes"]),
+            str(resources.registers),
+            str(resources.spill_store_bytes + resources.spill_load_bytes),
             f"{manifest['compile_seconds']:.2f}",
             manifest["created"],
         )

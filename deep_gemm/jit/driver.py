@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import CudaError, UnsupportedError
-from .unit import Built
+
+if TYPE_CHECKING:
+    from .unit import Built
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The warm path of a kernel launch: everything prepared once, then one call into the driver.
 
-The call goes through ctypes on the driver's own function pointer. cuda-bindings copies its config
-object, attributes and arguments anew at every launch, which costs several times as much
-(`benchmarks/launch_overhead.py` measures both).
+The call goes through ctypes on the driver's own function pointer, since cuda-bindings goes through
+its config object, attributes and arguments anew at every launch; `benchmarks/launch_overhead.py`
+measures both.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class TensorMap2D:
 def patch(host_address: int, device_address: int) -> None:
     """Point the descriptor at `host_address` to another matrix of the same shape and stride.
 
-    Raises CudaError where the address is not 16-byte aligned. Well under a microsecond.
+    Raises CudaError where the address is not 16-byte aligned. One driver call, on the host alone.
     """
     code = _replace_call()(host_address, device_address)
     if code:

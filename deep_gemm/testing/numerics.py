@@ -6,9 +6,7 @@ the squared products in it, s_b = sfa * sfb, and T_b the running sum of s_b * P_
 
     sum over b of |s_b| * 2**-13 * (16 * Q_b + 12 * |P_b|)      tensor core
     + sum over b of 2**-24 * (3 * |s_b * P_b| + |T_b|)          float32 scaling, accumulation
-    + u * (|T| + the two sums above)                            output rounding
-
-with u = 2**-9 for bfloat16 and 2**-24 for float32.
+    + half a unit in the last place of the output, at |T| plus the two sums above
 
 Tensor core: Hopper aligns the 32 products of one FP8 instruction, and the running sum, to the
 largest of them and drops what lies more than 13 bits below it, so each of the at most 136
@@ -38,8 +36,8 @@ WALK_FACTOR = 16.0
 PULL_FACTOR = 12.0
 _FP32_HALF_ULP = 2.0**-24
 _FP32_TINY = 2.0**-149
-_OUTPUT_HALF_ULP = {torch.bfloat16: 2.0**-9, torch.float32: 2.0**-24}
-_OUTPUT_TINY = {torch.bfloat16: 2.0**-134, torch.float32: 2.0**-150}
+# Half a unit in the last place, relative to the power of two below the value; and among subnormals.
+_OUTPUT_HALF_ULP = {torch.bfloat16: (2.0**-8, 2.0**-134), torch.float32: (2.0**-24, 2.0**-150)}
 
 
 @dataclass(frozen=True)
@@ -159,8 +157,8 @@ def reference_and_bound(
         total.add_(term)
         bound.add_(term.abs_(), alpha=3 * _FP32_HALF_ULP).add_(total.abs(), alpha=_FP32_HALF_ULP)
         bound.add_(_FP32_TINY)
-    half_ulp = _OUTPUT_HALF_ULP[out_dtype]
-    bound.mul_(1 + half_ulp).add_(total.abs(), alpha=half_ulp).add_(_OUTPUT_TINY[out_dtype])
+    relative, tiny = _OUTPUT_HALF_ULP[out_dtype]
+    bound.add_(_power_of_two_below(total.abs().add_(bound)).mul_(relative).clamp_min_(tiny))
     return total, bound
 
 
@@ -205,6 +203,11 @@ def _k_blocks(
         columns = slice(k0, min(k0 + BLOCK, k))
         scale = sfa[:, kb, None].to(torch.float64) * sfb_rows[None, :, kb]
         yield a[:, columns].to(torch.float64), b[:, columns].to(torch.float64), scale
+
+
+def _power_of_two_below(x: torch.Tensor) -> torch.Tensor:
+    """Return the largest power of two at most x, for float64 x >= 0; infinity where x is NaN."""
+    return (x.view(torch.int64) & 0x7FF0000000000000).view(torch.float64)
 
 
 def _ratio(actual: torch.Tensor, reference: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:

@@ -66,7 +66,7 @@ def random_activations(name: str, rows: int, k: int, seed: int) -> torch.Tensor:
     Drawn on the CPU from `seed` and the layer's name, so a layer's data depends on neither the
     device nor the other layers.
     """
-    generator = torch.Generator().manual_seed((seed << 32) ^ zlib.crc32(name.encode()))
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed}:{name}".encode()))
     x = torch.randn(rows, k, generator=generator)
     outliers = torch.randperm(k, generator=generator)[: max(1, round(OUTLIER_SHARE * k))]
     x[:, outliers] *= OUTLIER_GAIN

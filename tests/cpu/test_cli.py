@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from deep_gemm import cli
 from deep_gemm.cli import bench, compile, console, demo, kernels
 from deep_gemm.errors import ArgumentError
-from deep_gemm.jit import cache
+from deep_gemm.jit import Resources, cache
 from deep_gemm.testing import dense_suite, quant_error
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,9 +134,9 @@ def test_products_of_representable_values_have_no_error() -> None:
 def test_block_scales_pay_where_magnitudes_differ_along_k() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(32, 512, generator=generator)
-    x[:, :128] *= 1e-4
+    x[:, :128] *= 1e-6
     weight = torch.randn(64, 512, generator=generator)
-    weight[:, :128] *= 1e4
+    weight[:, :128] *= 1e6
     layer = quant_error.layer_error("spread", x, weight, "cpu")
     assert layer.error("block") < 0.1 < layer.error("per_tensor")
 
@@ -167,6 +167,12 @@ def test_compile_fills_the_cache_without_a_gpu(kernel_cache: Path) -> None:
     assert len(entries) == len(wanted) > 0
     assert all(config.name in result.output for config in wanted)
     assert str(kernel_cache) in result.output
+
+
+def test_every_kernel_of_a_large_range_compiles_without_spills() -> None:
+    result = run("compile", "--n", "7168", "--k", "2048", "--max-m", "8192")
+    assert result.exit_code == 0, result.output
+    assert len(cache.entries()) > 5
 
 
 def kernels_device() -> Any:
@@ -222,9 +228,10 @@ def test_diagnose_explains_the_choice(no_gpu: None) -> None:
 
 
 def store(name: str) -> Path:
-    resources = {"registers": 168, "spill_store_bytes": 0, "spill_load_bytes": 0}
-    details = {"resources": resources, "compile_seconds": 0.25, "created": "2026-01-02T03:04:05Z"}
-    folder = cache.store(name, "f" * 64, source="", cubin=b"cubin", log="", details=details)
+    resources = Resources(168, 0, 0, 0, 0, 0)
+    details = {"compile_seconds": 0.25, "created": "2026-01-02T03:04:05Z"}
+    key, text = "f" * 64, {"source": "", "log": ""}
+    folder = cache.store(name, key, cubin=b"cubin", resources=resources, details=details, **text)
     assert folder
     return folder
 

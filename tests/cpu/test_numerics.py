@@ -82,9 +82,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("k", [192, 260, 576])
+@pytest.mark.parametrize("k", [192, 260, 384])
 def test_faults_on_normal_data_are_caught(fault, k, rng):
-    problem = problems.make_block_scaled(16, 256, k, generator=rng)
+    problem = problems.make_block_scaled(16, 1024, k, generator=rng)
     assert judged(problem, run(problem)).ok
     report = judged(problem, run(fault(*problem)))
     assert not report.ok and report.over_bound, report

@@ -28,7 +28,7 @@ def rounded(x: Fraction, mantissa_bits: int) -> Fraction:
 
 
 def exact_element(a, sfa, b, sfb):
-    """One output element by the documented arithmetic, in rational numbers, before output rounding."""
+    """One accumulator by the documented arithmetic, in rational numbers."""
     acc = Fraction(0)
     for kb in range(len(sfa)):
         block = slice(128 * kb, 128 * kb + 128)

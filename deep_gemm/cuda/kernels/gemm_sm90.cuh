@@ -2,15 +2,15 @@
 // A [M, K] and B [N, K] 8-bit, K-major; scales FP32 with any strides; D bf16, row-major.
 //
 // Roles (one CTA; persistent over tiles of BLOCK_M x BLOCK_N)
-//   producer warpgroup   warp 0, one thread   A and B of a k-block by TMA, multicast over the cluster
-//                        warp 1               scales of a k-block by 4-byte cp.async, so any stride will do
+//   producer warpgroup   warp 0               A and B of a k-block by TMA, multicast over the cluster
+//                        warp 1               scales of a k-block through registers, so any stride will do
 //                        warps 2, 3           idle
 //   math warpgroups      rows of 64 x kWaves each: wgmma over one k-block into `partial`, then promotion
 //                        partial * (sfa * sfb) + total -> total; after the last k-block, store
 //
 // Pipelines                filled by                         arrivals      freed by              arrivals
-//   stage (A, B, scales)   TMA bytes, TMA thread, 32 lanes   1 + 32        each math warp of     math warps
-//                          of the scale warp                               each CTA of cluster   * cluster
+//   stage (A, B, scales)   TMA bytes, one lane of each       2             each math warp of     math warps
+//                          of the two producer warps                       each CTA of cluster   * cluster
 //   store slabs            math warpgroup                    named barrier TMA store has read    bulk groups
 //
 // Timeline of a math warpgroup with two waves, k-block by k-block; the other warpgroup's MMAs run
@@ -126,7 +126,6 @@ __device__ __forceinline__ void load_operand(const TensorMap* map, uint32_t smem
 
 template <class C>
 __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
-    using P = Plan<C>;
     // CTAs that share A differ in rank_n, those that share B in rank_m; rank = rank_m + rank_n * kClusterM.
     const uint16_t mask_a = (C::kClusterN > 1 ? 1u | 1u << C::kClusterM : 1u) << cta.rank_m;
     const uint16_t mask_b = ((1u << C::kClusterM) - 1) << (cta.rank_n * C::kClusterM);
@@ -135,40 +134,77 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
         const uint32_t row = cta.row(tile), column = cta.column(tile);
         for (uint32_t block = 0; block < cta.k_blocks(); ++block, at.advance()) {
             cta.barriers.wait_empty(at);
-            const uint32_t full = cta.barriers.full(at.stage), k = block * kBlockK;
-            ptx::mbarrier_arrive_expect_tx(full, cta.params.stage_bytes);
-            load_operand<C::kBlockM, C::kClusterN>(&cta.params.map_a, cta.stage_a(at.stage), full, k, row, cta.rank_n, mask_a);
-            load_operand<C::kBlockN, C::kClusterM>(&cta.params.map_b, cta.stage_b(at.stage), full, k, column, cta.rank_m, mask_b);
+            // NOTE: the loop belongs to the whole warp and only the issue to one lane; a loop of one lane keeps
+            // its addresses in vector registers, and each copy is then wrapped in R2UR and a vote.
+            if (ptx::elect_one()) {
+                const uint32_t full = cta.barriers.full(at.stage), k = block * kBlockK;
+                ptx::mbarrier_arrive_expect_tx(full, cta.params.stage_bytes);
+                load_operand<C::kBlockM, C::kClusterN>(&cta.params.map_a, cta.stage_a(at.stage), full, k, row, cta.rank_n, mask_a);
+                load_operand<C::kBlockN, C::kClusterM>(&cta.params.map_b, cta.stage_b(at.stage), full, k, column, cta.rank_m, mask_b);
+            }
         }
     }
     // A CTA may not end while another can still signal in its shared memory: wait for the last releases.
-    if constexpr (P::kCluster > 1) {
+    if constexpr (Plan<C>::kCluster > 1) {
         for (uint32_t stage = 0; stage < C::kStages; ++stage, at.advance()) cta.barriers.wait_empty(at);
     }
 }
 
+// One lane's share of the scales of a k-block: every 32nd row of A, and one block of B.
+template <class C>
+struct LaneScales {
+    static constexpr uint32_t kRows = C::kBlockM / kWarpThreads;
+    float a[kRows], b;
+
+    // sfa, sfb: this lane's first scale in the k-block; rows, has_b: which of them exist.
+    __device__ __forceinline__ void load(const float* sfa, const float* sfb, int64_t stride_m, uint32_t rows, bool has_b) {
+#pragma unroll
+        for (uint32_t i = 0; i < kRows; ++i) a[i] = i * kWarpThreads < rows ? sfa[i * kWarpThreads * stride_m] : 0.0f;
+        b = has_b ? *sfb : 0.0f;
+    }
+
+    __device__ __forceinline__ void store(uint32_t scales, uint32_t lane) const {
+#pragma unroll
+        for (uint32_t i = 0; i < kRows; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[i]);
+        if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kScalesA + lane * 4, b);
+    }
+};
+
 template <class C>
 __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t lane) {
-    using P = Plan<C>;
+    // Loads of so many k-blocks are under way at a time. Narrow tiles pass a k-block in a tenth of a load's latency.
+    constexpr uint32_t kAhead = C::kBlockM <= 64 ? 8 : C::kBlockM <= 128 ? 4 : 2;
     const GemmParams& p = cta.params;
+    const uint32_t end = cta.k_blocks();
     pipeline::Position<C::kStages> at;
     for (auto tile = cta.tiles(); tile.next();) {
         const uint32_t row = cta.row(tile) + lane, block_n = cta.column(tile) / 128 + lane;
-        const bool has_b = lane < P::kScaleBlocks && block_n < ceil_div(p.n, 128);
+        const uint32_t rows = row < p.m ? p.m - row : 0;
+        const bool has_b = lane < Plan<C>::kScaleBlocks && block_n < ceil_div(p.n, 128);
         const float* sfa = p.sfa + row * p.sfa_stride_m;
         const float* sfb = p.sfb + block_n * p.sfb_stride_n;
-        for (uint32_t block = 0; block < cta.k_blocks(); ++block, at.advance()) {
-            cta.barriers.wait_empty(at);
-            const uint32_t scales = cta.scales(at.stage);
-#pragma unroll
-            for (uint32_t i = 0; i < C::kBlockM; i += kWarpThreads) {
-                const bool valid = row + i < p.m;
-                ptx::cp_async_4(scales + (i + lane) * 4, valid ? sfa + i * p.sfa_stride_m : p.sfa, valid);
-            }
-            if (lane < P::kScaleBlocks) ptx::cp_async_4(scales + P::kScalesA + lane * 4, has_b ? sfb : p.sfb, has_b);
-            ptx::mbarrier_arrive_on_cp_async(cta.barriers.full(at.stage));
+        LaneScales<C> ring[kAhead];
+        uint32_t loaded = 0;
+        const auto load_next = [&](LaneScales<C>& slot) {
+            if (loaded < end) slot.load(sfa, sfb, p.sfa_stride_m, rows, has_b);
             sfa += p.sfa_stride_k;
             sfb += p.sfb_stride_k;
+            ++loaded;
+        };
+#pragma unroll
+        for (uint32_t j = 0; j < kAhead; ++j) load_next(ring[j]);
+        for (uint32_t first = 0; first < end; first += kAhead) {
+#pragma unroll
+            for (uint32_t j = 0; j < kAhead; ++j) {
+                if (first + j < end) {
+                    cta.barriers.wait_empty(at);
+                    ring[j].store(cta.scales(at.stage), lane);
+                    __syncwarp();
+                    if (lane == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
+                    at.advance();
+                    load_next(ring[j]);
+                }
+            }
         }
     }
 }
@@ -365,7 +401,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         ptx::tma_prefetch_map(&params.map_a);
         ptx::tma_prefetch_map(&params.map_b);
         ptx::tma_prefetch_map(&params.map_d);
-        cta.barriers.init(1 + kWarpThreads, P::kMathThreads / kWarpThreads * P::kCluster);
+        cta.barriers.init(2, P::kMathThreads / kWarpThreads * P::kCluster);
     }
     if constexpr (P::kCluster > 1) ptx::cluster_sync_relaxed();
     else __syncthreads();
@@ -375,7 +411,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
     if (warp >= P::kMathThreads / kWarpThreads) {
         if constexpr (C::kProducerRegisters) ptx::registers_decrease<C::kProducerRegisters>();
         const uint32_t role = warp - P::kMathThreads / kWarpThreads;
-        if (role == 0 && lane == 0) produce_operands(cta);
+        if (role == 0) produce_operands(cta);
         if (role == 1) produce_scales(cta, lane);
     } else {
         if constexpr (C::kMathRegisters) ptx::registers_increase<C::kMathRegisters>();

@@ -36,11 +36,6 @@ __device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier, uint32_
         : "memory");
 }
 
-// The arrival of this thread happens once all its earlier cp.async copies have landed.
-__device__ __forceinline__ void mbarrier_arrive_on_cp_async(uint32_t barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
 // Returns once the phase with this parity has completed; try_wait suspends the thread in hardware.
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
     uint32_t done = 0;

@@ -1,4 +1,4 @@
-// Shared-memory accesses, matrix stores and small asynchronous copies.
+// Shared-memory accesses and matrix stores.
 #pragma once
 #include "deep_gemm/ptx/types.cuh"
 
@@ -14,10 +14,8 @@ __device__ __forceinline__ float load_shared(uint32_t address) {
     return value;
 }
 
-// Copies 4 bytes, or writes 4 zero bytes and reads nothing where `valid` is false.
-__device__ __forceinline__ void cp_async_4(uint32_t smem, const void* gmem, bool valid) {
-    const uint32_t bytes = valid ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
+__device__ __forceinline__ void store_shared(uint32_t address, float value) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
 // Stores 8x8 blocks of 16-bit elements; lane i gives the address of row i % 8 of block i / 8.

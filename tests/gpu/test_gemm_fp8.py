@@ -1,0 +1,333 @@
+"""fp8_gemm_nt on the GPU: every shape of the grid, every layout, what must not be read or written."""
+
+from __future__ import annotations
+
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import pytest
+import torch
+from gpu_kit import BF16, Problem, generator, integers, judge, normal, run
+
+import deep_gemm
+from deep_gemm import config
+from deep_gemm.kernels import plan
+from deep_gemm.testing import poison, problems
+from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound
+
+MS = (0, 1, 2, 7, 9, 31, 33, 63, 64, 65, 127, 129, 1000, 1638, 4096)
+NS = (8, 16, 72, 192, 576, 2112, 4096, 7168)
+KS = (16, 64, 128, 192, 576, 1152, 2112, 7168)
+RAGGED = ((1, 8, 16), (7, 72, 208), (33, 192, 16), (129, 200, 592), (300, 2112, 1168))
+ragged = pytest.mark.parametrize("m, n, k", RAGGED)
+
+
+def load_all(configs):
+    """Compile and load kernels, several at a time; later calls find them."""
+    index = torch.cuda.current_device()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda c: plan.load(c, index), dict.fromkeys(configs)))
+
+
+# --- the grid -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def grid_kernels():
+    device = config.from_index(torch.cuda.current_device())
+    shapes = ((m, n, k) for m in MS if m for n in NS for k in KS)
+    load_all(config.select(deep_gemm.problem.GemmProblem.block_scaled(*s), device) for s in shapes)
+
+
+@lru_cache(maxsize=1)
+def grid_data(n, k, run_seed):
+    """Problems with the most rows, their references and bounds: the grid slices rows of them."""
+    seed = zlib.crc32(f"{run_seed} {n} {k}".encode())
+    sets = []
+    for problem in (normal(max(MS), n, k, seed), integers(max(MS), n, k, seed + 1)):
+        if problem.exact:
+            sfa = problems.lay_out_sfa(problem.sfa, "mn_major_aligned")
+            problem = Problem(problem.a, sfa, problem.b, problem.sfb, True)
+        judged = reference_and_bound(*problem.tensors, BF16, exact_products=problem.exact)
+        sets.append((problem, *judged))
+    return sets
+
+
+@pytest.mark.parametrize("m", MS)
+@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize("n", NS)
+def test_grid(n, k, m, run_seed, seed, grid_kernels):
+    first = seed % (max(MS) - m + 1)
+    rows = slice(first, first + m)
+    for problem, reference, bound in grid_data(n, k, run_seed):
+        a, sfa = problem.a[rows], problem.sfa[rows]
+        out = run(Problem(a, sfa, problem.b, problem.sfb))
+        report = compare(out, reference[rows], bound[rows])
+        assert report.ok, f"rows from {first}, exact {problem.exact}: {report}"
+
+
+# --- layouts and strides --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sfb_layout", problems.SFB_LAYOUTS)
+@pytest.mark.parametrize("sfa_layout", problems.SFA_LAYOUTS)
+@ragged
+def test_every_scale_layout_with_nan_in_every_padding(m, n, k, sfa_layout, sfb_layout, seed):
+    problem = normal(m, n, k, seed, sfa_layout=sfa_layout, sfb_layout=sfb_layout, row_pad=16)
+    out = run(problem)
+    judge(problem, out)
+    plain = Problem(*(x.clone(memory_format=torch.contiguous_format) for x in problem.tensors))
+    assert_bitwise_equal(run(plain), out, f"{sfa_layout}, {sfb_layout} and contiguous")
+
+
+@pytest.mark.parametrize("row_pad", [0, 8, 24, 128])
+@ragged
+def test_output_row_pitch(m, n, k, row_pad, seed):
+    problem = integers(m, n, k, seed)
+    judge(problem, run(problem, row_pad))
+
+
+@ragged
+def test_small_integers_give_the_bits_of_the_reference(m, n, k, seed):
+    problem = integers(m, n, k, seed)
+    judge(problem, run(problem))
+
+
+@pytest.mark.parametrize("k", [16384, 147456])
+def test_long_k_of_small_integers(k, seed):
+    problem = integers(65, 72, k, seed)
+    judge(problem, run(problem))
+
+
+def test_scales_over_twenty_powers_of_two(seed):
+    m, n, k = 129, 200, 592
+    problem = normal(m, n, k, seed)
+    rng = generator(seed + 1)
+    sfa = problems.random_scales((m, 5), "cuda", rng, "log")
+    sfb = problems.random_scales((2, 5), "cuda", rng, "log")
+    problem = Problem(problem.a, sfa, problem.b, sfb)
+    judge(problem, run(problem))
+
+
+def test_operands_inside_larger_tensors(seed):
+    big = normal(200, 400, 1024, seed)
+    a, b = big.a[3:136, 128:720], big.b[5:205, 256:848]
+    rng = generator(seed + 1)
+    sfa = problems.random_scales((133, 5), "cuda", rng)
+    sfb = problems.random_scales((2, 5), "cuda", rng)
+    problem = Problem(a, sfa, b, sfb)
+    judge(problem, run(problem))
+
+
+@pytest.mark.parametrize("form", [tuple, list])
+def test_matmul_and_first_version_name_give_the_same_bits(form, seed):
+    problem = normal(33, 72, 208, seed)
+    out = run(problem)
+    a, b = form((problem.a, problem.sfa)), form((problem.b, problem.sfb))
+    assert_bitwise_equal(deep_gemm.matmul(a, b), out)
+    old = torch.empty_like(out)
+    deep_gemm.gemm_fp8_fp8_bf16_nt(a, b, old)
+    assert_bitwise_equal(old, out)
+
+
+# --- empty, zero, not finite ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m, n", [(1, 8), (129, 200)])
+def test_no_k_gives_zeros(m, n, seed):
+    assert (run(normal(m, n, 0, seed)) == 0).all()
+
+
+@pytest.mark.parametrize("m, n", [(0, 8), (8, 0), (0, 0)])
+def test_no_rows_or_no_columns_do_nothing(m, n, seed):
+    assert run(normal(m, n, 128, seed)).shape == (m, n)
+
+
+def test_zero_rows_give_exact_zeros(seed):
+    problem = normal(129, 200, 592, seed)
+    problem.a.view(torch.uint8)[[0, 64, 128]] = 0
+    out = run(problem)
+    assert (out[[0, 64, 128]] == 0).all()
+    judge(problem, out)
+
+
+@pytest.mark.parametrize("what", ["a", "sfa_nan", "sfa_inf"])
+@ragged
+def test_what_is_not_finite_in_rows_of_a_stays_in_them(m, n, k, what, seed):
+    problem = normal(m, n, k, seed)
+    clean = run(problem)
+    hit = torch.zeros(m, dtype=torch.bool, device="cuda")
+    hit[:: max(1, m // 3)] = True
+    if what == "a":
+        problem.a.view(torch.uint8)[hit] = 0x7F
+    else:
+        problem.sfa[hit, -1] = torch.nan if what == "sfa_nan" else torch.inf
+    out = run(problem)
+    assert not torch.isfinite(out[hit]).any()
+    assert_bitwise_equal(out[~hit], clean[~hit], "rows beside those that are not finite")
+
+
+@ragged
+def test_nan_in_b_stays_in_its_columns(m, n, k, seed):
+    problem = normal(m, n, k, seed)
+    clean = run(problem)
+    hit = torch.zeros(n, dtype=torch.bool, device="cuda")
+    hit[n // 2] = True
+    poison.nan_fill_(problem.b[n // 2])
+    if n > 128:
+        problem.sfb[1, 0] = torch.nan
+        hit[128:256] = True
+    out = run(problem)
+    assert out[:, hit].isnan().all()
+    assert_bitwise_equal(out[:, ~hit], clean[:, ~hit], "columns beside those with NaN")
+
+
+# --- the same bits --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m, n, k", [*RAGGED, (1638, 4096, 7168)])
+def test_twenty_repeats_give_the_same_bits(m, n, k, seed):
+    problem = normal(m, n, k, seed)
+    first = run(problem)
+    out = torch.empty_like(first)
+    for repeat in range(20):
+        poison.nan_fill_(out)
+        deep_gemm.fp8_gemm_nt(problem.tensors[:2], problem.tensors[2:], out)
+        assert_bitwise_equal(out, first, f"repeat {repeat}")
+
+
+@pytest.mark.parametrize("num_sms", [131, 7, 2, 1])
+@pytest.mark.parametrize("m, n, k", [(129, 200, 592), (1000, 2112, 576)])
+def test_any_number_of_sms_gives_the_same_bits(m, n, k, num_sms, seed):
+    problem = normal(m, n, k, seed)
+    whole = run(problem)
+    deep_gemm.set_num_sms(num_sms)
+    try:
+        assert deep_gemm.get_num_sms() == num_sms
+        assert_bitwise_equal(run(problem), whole, f"{num_sms} SMs")
+    finally:
+        deep_gemm.set_num_sms(0)
+
+
+def test_a_row_does_not_depend_on_how_many_there_are(seed):
+    problem = normal(4096, 576, 7168, seed)
+    whole = run(problem)
+    for m in (1, 7, 64, 129, 1000):
+        few = Problem(problem.a[:m], problem.sfa[:m], problem.b, problem.sfb)
+        assert_bitwise_equal(run(few), whole[:m], f"{m} rows")
+
+
+# --- streams and graphs ---------------------------------------------------------------------
+
+
+def changed(problem, seed):
+    """Return new contents for the four tensors."""
+    (m, k), n = problem.a.shape, problem.b.shape[0]
+    return normal(m, n, k, seed).tensors
+
+
+@pytest.mark.parametrize("m, n, k", [(7, 72, 208), (129, 200, 592), (1000, 2112, 576)])
+def test_capture_and_replay_with_changed_data(m, n, k, seed):
+    problem = normal(m, n, k, seed)
+    run(problem)
+    out, check = poison.canary(m, n, BF16, "cuda")
+    deep_gemm.fp8_gemm_nt(problem.tensors[:2], problem.tensors[2:], out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        deep_gemm.fp8_gemm_nt(problem.tensors[:2], problem.tensors[2:], out)
+        deep_gemm.fp8_gemm_nt(problem.tensors[:2], problem.tensors[2:], out)
+    for step in range(3):
+        for old, new in zip(problem.tensors, changed(problem, seed + 1 + step), strict=True):
+            old.copy_(new)
+        poison.nan_fill_(out)
+        graph.replay()
+        check()
+        judge(problem, out)
+        assert_bitwise_equal(out, run(problem), f"replay {step} and a plain call")
+
+
+@pytest.mark.parametrize("m, n, k", [(129, 200, 592), (1000, 2112, 576)])
+def test_a_side_stream_is_used(m, n, k, seed):
+    problem, later = normal(m, n, k, seed), normal(m, n, k, seed + 1)
+    run(problem)
+    wanted = run(later)
+    out = poison.nan_fill_(torch.empty(m, n, dtype=BF16, device="cuda"))
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)  # tens of milliseconds: another stream would read too early
+        for old, new in zip(problem.tensors, later.tensors, strict=True):
+            old.copy_(new)
+        deep_gemm.fp8_gemm_nt(problem.tensors[:2], problem.tensors[2:], out)
+    assert not side.query()  # nothing in the call waited for the stream
+    side.synchronize()
+    assert_bitwise_equal(out, wanted, "side stream")
+
+
+@pytest.mark.parametrize("pdl", [True, False])
+def test_back_to_back_calls_wait_for_what_they_read(pdl, seed):
+    """The bf16 output of one call, taken as FP8 bytes, is the A of the next, twenty times over."""
+    m, n = 300, 512
+    first = normal(m, n, 2 * n, seed)
+    links = [torch.empty(m, n, dtype=BF16, device="cuda") for _ in range(21)]
+
+    def chain(wait):
+        for link in links:
+            poison.nan_fill_(link)
+        links[0].view(torch.uint8).copy_(first.a.view(torch.uint8))
+        for source, target in zip(links, links[1:], strict=False):
+            a = source.view(torch.float8_e4m3fn)
+            deep_gemm.fp8_gemm_nt((a, first.sfa), (first.b, first.sfb), target)
+            if wait:
+                torch.cuda.synchronize()
+        return [link.clone() for link in links]
+
+    with deep_gemm.override(pdl=pdl):
+        for step, (got, wanted) in enumerate(zip(chain(False), chain(True), strict=True)):
+            assert_bitwise_equal(got, wanted, f"link {step}")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_tensors_of_another_device_than_the_current_one(seed):
+    problem = normal(129, 200, 592, seed)
+    wanted = run(problem)
+    moved = [x.to("cuda:1") for x in problem.tensors]
+    out = torch.empty(129, 200, dtype=BF16, device="cuda:1")
+    deep_gemm.fp8_gemm_nt(moved[:2], moved[2:], out)
+    assert torch.cuda.current_device() == 0
+    assert_bitwise_equal(out.cpu(), wanted.cpu(), "second device")
+
+
+# --- large ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m, n, k", [(73728, 36864, 128), (524352, 16, 4112)])
+def test_more_than_two_to_the_31_elements(m, n, k, seed):
+    if torch.cuda.mem_get_info()[0] < 40 << 30:
+        pytest.skip("needs 40 GiB of free device memory")
+    problem = normal(m, n, k, seed)
+    out = poison.nan_fill_(torch.empty(m, n, dtype=BF16, device="cuda"))
+    deep_gemm.fp8_gemm_nt(problem.tensors[:2], problem.tensors[2:], out)
+    assert not any(bool(part.isnan().any()) for part in out.split(8192))
+    rows = torch.tensor([0, 1, m // 2 + 1, m - 65, m - 2, m - 1], device="cuda")
+    a = problem.a.view(torch.uint8)[rows].view(problem.a.dtype)
+    judge(Problem(a, problem.sfa[rows], problem.b, problem.sfb), out[rows])
+
+
+# --- every configuration --------------------------------------------------------------------
+
+CONFIGS = config.candidates(config.by_name("h200"))
+
+
+@pytest.fixture(scope="module")
+def every_kernel():
+    load_all(CONFIGS)
+
+
+@pytest.mark.parametrize("forced", CONFIGS, ids=lambda c: c.name)
+def test_every_configuration(forced, seed, every_kernel):
+    with config.forced(forced):
+        for m, n, k in ((1, 8, 16), (333, 424, 336), (65, 136, 1296)):
+            for problem in (normal(m, n, k, seed, row_pad=16), integers(m, n, k, seed)):
+                judge(problem, run(problem))
