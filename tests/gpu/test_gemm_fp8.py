@@ -1,4 +1,4 @@
-"""fp8_gemm_nt on the GPU: every shape of the grid, every layout, what must not be read or written."""
+"""fp8_gemm_nt on the GPU: the shape grid, layouts, and memory that must not be touched."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from functools import lru_cache
 
 import pytest
 import torch
-from gpu_kit import BF16, Problem, generator, integers, judge, normal, run
 
 import deep_gemm
 from deep_gemm import config
 from deep_gemm.kernels import plan
+from deep_gemm.problem import GemmProblem
 from deep_gemm.testing import poison, problems
 from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound
+
+from .gpu_kit import BF16, Problem, generator, integers, judge, normal, run
 
 MS = (0, 1, 2, 7, 9, 31, 33, 63, 64, 65, 127, 129, 1000, 1638, 4096)
 NS = (8, 16, 72, 192, 576, 2112, 4096, 7168)
@@ -37,7 +39,7 @@ def load_all(configs):
 def grid_kernels():
     device = config.from_index(torch.cuda.current_device())
     shapes = ((m, n, k) for m in MS if m for n in NS for k in KS)
-    load_all(config.select(deep_gemm.problem.GemmProblem.block_scaled(*s), device) for s in shapes)
+    load_all(config.select(GemmProblem.block_scaled(*s), device) for s in shapes)
 
 
 @lru_cache(maxsize=1)
@@ -250,9 +252,10 @@ def test_capture_and_replay_with_changed_data(m, n, k, seed):
 @pytest.mark.parametrize("m, n, k", [(129, 200, 592), (1000, 2112, 576)])
 def test_a_side_stream_is_used(m, n, k, seed):
     problem, later = normal(m, n, k, seed), normal(m, n, k, seed + 1)
-    run(problem)
-    wanted = run(later)
-    out = poison.nan_fill_(torch.empty(m, n, dtype=BF16, device="cuda"))
+    out = torch.empty(m, n, dtype=BF16, device="cuda")
+    deep_gemm.fp8_gemm_nt(later.tensors[:2], later.tensors[2:], out)
+    wanted = out.clone()
+    poison.nan_fill_(out)
     torch.cuda.synchronize()
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -267,25 +270,36 @@ def test_a_side_stream_is_used(m, n, k, seed):
 
 @pytest.mark.parametrize("pdl", [True, False])
 def test_back_to_back_calls_wait_for_what_they_read(pdl, seed):
-    """The bf16 output of one call, taken as FP8 bytes, is the A of the next, twenty times over."""
-    m, n = 300, 512
-    first = normal(m, n, 2 * n, seed)
+    """The bf16 output of one call, taken as FP8 bytes, is the A of the next, twenty times over.
+
+    B picks one byte for each output, so every link is exact and its bytes are finite FP8; the NaN
+    that fill a link beforehand reach the end of the chain if a call reads too early.
+    """
+    m, n = 1000, 512
+    rng = generator(seed)
+    a = problems.random_e4m3(m, 2 * n, "cuda", rng)
+    picked = torch.zeros(n, 2 * n, device="cuda")
+    places = torch.randperm(2 * n, device="cuda", generator=rng)[:n]
+    picked[torch.arange(n, device="cuda"), places] = 1.0
+    b = picked.to(a.dtype)
+    sfa, sfb = torch.ones(m, n // 64, device="cuda"), torch.ones(n // 128, n // 64, device="cuda")
     links = [torch.empty(m, n, dtype=BF16, device="cuda") for _ in range(21)]
 
     def chain(wait):
         for link in links:
             poison.nan_fill_(link)
-        links[0].view(torch.uint8).copy_(first.a.view(torch.uint8))
+        links[0].view(torch.uint8).copy_(a.view(torch.uint8))
         for source, target in zip(links, links[1:], strict=False):
-            a = source.view(torch.float8_e4m3fn)
-            deep_gemm.fp8_gemm_nt((a, first.sfa), (first.b, first.sfb), target)
+            deep_gemm.fp8_gemm_nt((source.view(a.dtype), sfa), (b, sfb), target)
             if wait:
                 torch.cuda.synchronize()
         return [link.clone() for link in links]
 
     with deep_gemm.override(pdl=pdl):
-        for step, (got, wanted) in enumerate(zip(chain(False), chain(True), strict=True)):
-            assert_bitwise_equal(got, wanted, f"link {step}")
+        wanted = chain(True)
+        assert all(torch.isfinite(link).all() for link in wanted[1:])
+        for step, (got, right) in enumerate(zip(chain(False), wanted, strict=True)):
+            assert_bitwise_equal(got, right, f"link {step}")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")

@@ -3,14 +3,14 @@
 //
 // Roles (one CTA; persistent over tiles of BLOCK_M x BLOCK_N)
 //   producer warpgroup   warp 0               A and B of a k-block by TMA, multicast over the cluster
-//                        warp 1               scales of a k-block through registers, so any stride will do
-//                        warps 2, 3           idle
+//                        warps 1, 2           scales of a k-block through registers, so any stride will do
+//                        others               idle
 //   math warpgroups      rows of 64 x kWaves each: wgmma over one k-block into `partial`, then promotion
 //                        partial * (sfa * sfb) + total -> total; after the last k-block, store
 //
 // Pipelines                filled by                         arrivals      freed by              arrivals
-//   stage (A, B, scales)   TMA bytes, one lane of each       2             each math warp of     math warps
-//                          of the two producer warps                       each CTA of cluster   * cluster
+//   stage (A, B, scales)   TMA bytes, one lane of each       1 + scale     each math warp of     math warps
+//                          producer warp                     warps         each CTA of cluster   * cluster
 //   store slabs            math warpgroup                    named barrier TMA store has read    bulk groups
 //
 // Timeline of a math warpgroup with two waves, k-block by k-block; the other warpgroup's MMAs run
@@ -49,6 +49,7 @@ struct Plan {
     static constexpr uint32_t kCluster = C::kClusterM * C::kClusterN;
     static constexpr uint32_t kMathThreads = C::kMathWarpgroups * kWarpgroupThreads;
     static constexpr uint32_t kThreads = kMathThreads + kWarpgroupThreads;
+    static constexpr uint32_t kScaleWarps = C::kBlockM > 64 ? 2 : 1;
     static constexpr uint32_t kWaves = C::kBlockM / (64 * C::kMathWarpgroups);
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
 
@@ -150,32 +151,40 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     }
 }
 
-// One lane's share of the scales of a k-block: every 32nd row of A, and one block of B.
+// One lane's share of the scales of a few k-blocks, on its way through registers to shared memory.
 template <class C>
-struct LaneScales {
-    static constexpr uint32_t kRows = C::kBlockM / kWarpThreads;
-    float a[kRows], b;
+struct ScaleGroup {
+    // Two groups, one being stored and one being loaded, must outlast a load: more k-blocks where those are short.
+    static constexpr uint32_t kBlocks = C::kBlockM <= 64 ? 8 : C::kBlockM <= 128 ? 4 : 2;
+    static constexpr uint32_t kStep = Plan<C>::kScaleWarps * kWarpThreads;
+    static constexpr uint32_t kRows = C::kBlockM / kStep;
+    float a[kBlocks][kRows], b[kBlocks];
 
-    // sfa, sfb: this lane's first scale in the k-block; rows, has_b: which of them exist.
-    __device__ __forceinline__ void load(const float* sfa, const float* sfb, int64_t stride_m, uint32_t rows, bool has_b) {
+    // sfa, sfb: this lane's first scale in the group's first k-block; rows, has_b, blocks: how many exist.
+    __device__ __forceinline__ void load(const GemmParams& p, const float* sfa, const float* sfb, uint32_t rows, bool has_b,
+                                         uint32_t blocks) {
 #pragma unroll
-        for (uint32_t i = 0; i < kRows; ++i) a[i] = i * kWarpThreads < rows ? sfa[i * kWarpThreads * stride_m] : 0.0f;
-        b = has_b ? *sfb : 0.0f;
+        for (uint32_t j = 0; j < kBlocks; ++j) {
+#pragma unroll
+            for (uint32_t i = 0; i < kRows; ++i) {
+                a[j][i] = j < blocks && i * kStep < rows ? sfa[i * kStep * p.sfa_stride_m + j * p.sfa_stride_k] : 0.0f;
+            }
+            b[j] = j < blocks && has_b ? sfb[j * p.sfb_stride_k] : 0.0f;
+        }
     }
 
-    __device__ __forceinline__ void store(uint32_t scales, uint32_t lane) const {
+    __device__ __forceinline__ void store(uint32_t scales, uint32_t lane, uint32_t block) const {
 #pragma unroll
-        for (uint32_t i = 0; i < kRows; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[i]);
-        if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kScalesA + lane * 4, b);
+        for (uint32_t i = 0; i < kRows; ++i) ptx::store_shared(scales + (i * kStep + lane) * 4, a[block][i]);
+        if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kScalesA + lane * 4, b[block]);
     }
 };
 
+// lane: among the lanes of all scale warps.
 template <class C>
 __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t lane) {
-    // Loads of so many k-blocks are under way at a time. Narrow tiles pass a k-block in a tenth of a load's latency.
-    constexpr uint32_t kAhead = C::kBlockM <= 64 ? 8 : C::kBlockM <= 128 ? 4 : 2;
+    using Group = ScaleGroup<C>;
     const GemmParams& p = cta.params;
-    const uint32_t end = cta.k_blocks();
     pipeline::Position<C::kStages> at;
     for (auto tile = cta.tiles(); tile.next();) {
         const uint32_t row = cta.row(tile) + lane, block_n = cta.column(tile) / 128 + lane;
@@ -183,28 +192,25 @@ __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t lane)
         const bool has_b = lane < Plan<C>::kScaleBlocks && block_n < ceil_div(p.n, 128);
         const float* sfa = p.sfa + row * p.sfa_stride_m;
         const float* sfb = p.sfb + block_n * p.sfb_stride_n;
-        LaneScales<C> ring[kAhead];
-        uint32_t loaded = 0;
-        const auto load_next = [&](LaneScales<C>& slot) {
-            if (loaded < end) slot.load(sfa, sfb, p.sfa_stride_m, rows, has_b);
-            sfa += p.sfa_stride_k;
-            sfb += p.sfb_stride_k;
-            ++loaded;
-        };
+        uint32_t blocks = cta.k_blocks();  // from the current group on
+        Group current, next;
+        current.load(p, sfa, sfb, rows, has_b, blocks);
+        while (blocks > 0) {
+            sfa += Group::kBlocks * p.sfa_stride_k;
+            sfb += Group::kBlocks * p.sfb_stride_k;
+            next.load(p, sfa, sfb, rows, has_b, blocks > Group::kBlocks ? blocks - Group::kBlocks : 0);
 #pragma unroll
-        for (uint32_t j = 0; j < kAhead; ++j) load_next(ring[j]);
-        for (uint32_t first = 0; first < end; first += kAhead) {
-#pragma unroll
-            for (uint32_t j = 0; j < kAhead; ++j) {
-                if (first + j < end) {
+            for (uint32_t j = 0; j < Group::kBlocks; ++j) {
+                if (blocks > 0) {
                     cta.barriers.wait_empty(at);
-                    ring[j].store(cta.scales(at.stage), lane);
+                    current.store(cta.scales(at.stage), lane, j);
                     __syncwarp();
-                    if (lane == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
+                    if (lane % kWarpThreads == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
                     at.advance();
-                    load_next(ring[j]);
+                    --blocks;
                 }
             }
+            current = next;
         }
     }
 }
@@ -401,7 +407,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         ptx::tma_prefetch_map(&params.map_a);
         ptx::tma_prefetch_map(&params.map_b);
         ptx::tma_prefetch_map(&params.map_d);
-        cta.barriers.init(2, P::kMathThreads / kWarpThreads * P::kCluster);
+        cta.barriers.init(1 + P::kScaleWarps, P::kMathThreads / kWarpThreads * P::kCluster);
     }
     if constexpr (P::kCluster > 1) ptx::cluster_sync_relaxed();
     else __syncthreads();
@@ -412,7 +418,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         if constexpr (C::kProducerRegisters) ptx::registers_decrease<C::kProducerRegisters>();
         const uint32_t role = warp - P::kMathThreads / kWarpThreads;
         if (role == 0) produce_operands(cta);
-        if (role == 1) produce_scales(cta, lane);
+        if (role >= 1 && role <= P::kScaleWarps) produce_scales(cta, (role - 1) * kWarpThreads + lane);
     } else {
         if constexpr (C::kMathRegisters) ptx::registers_increase<C::kMathRegisters>();
         compute<C, Mma>(cta, warp / 4, threadIdx.x % kWarpgroupThreads);
