@@ -1,8 +1,9 @@
 """Predicted time of a problem under a configuration, in microseconds.
 
-A CTA's k-block takes as long as the slower of two things: its MMAs with the promotion that does
-not hide under them, or the copies that fill its stage. Tiles run in waves over the SMs; device
-memory bounds the whole. The constants are fitted to sweeps on an H200 (see docs/findings.md).
+In a k-block of a CTA two things overlap: its MMAs, with what of the promotion does not hide under
+them, and the copies that fill its stage. Tiles run in waves over the SMs, and the whole overlaps
+with what it moves through device memory. Every constant is fitted to a sweep (benchmarks/sweep.py; NVIDIA H200,
+CUDA 13.0, 2026-11-29, 84 dense shapes, 34 candidates each; docs/findings.md says how well).
 """
 
 from __future__ import annotations
@@ -11,29 +12,27 @@ from dataclasses import dataclass
 
 from ..problem import GemmProblem
 from .device import DeviceSpec
-from .tile import BLOCK_K, WAVE_M, GemmConfig
+from .tile import BLOCK_K, GemmConfig
 
+# SM cycles of one k-block with its operands in shared memory, by (BLOCK_M, BLOCK_N). A tile is a
+# candidate if it stands here.
+K_BLOCK_CYCLES = {
+    (64, 16): 179, (64, 32): 180, (64, 48): 213, (64, 64): 216,
+    (64, 96): 275, (64, 112): 315, (64, 128): 321,
+    (128, 64): 327, (128, 96): 508, (128, 112): 632, (128, 128): 638,
+    (128, 144): 849, (128, 160): 878, (128, 192): 996,
+    (192, 96): 834, (192, 128): 952,
+    (256, 112): 1378, (256, 128): 1402,
+}  # fmt: skip
 
-@dataclass(frozen=True)
-class Constants:
-    """Fitted figures; cycles are SM cycles.
-
-    fixed_us: launch, set-up, first load and last store of a kernel.
-    exposed: cycles per k-block by number of math warpgroups that no MMA covers.
-    fill_bytes: bytes per cycle a CTA draws from L2 with all SMs drawing.
-    load_latency: cycles from issuing a stage's loads to its arrival.
-    tile_cycles, store_bytes: per tile, a constant and the rate at which results leave.
-    """
-
-    fixed_us: float = 2.2
-    exposed: tuple[float, float, float] = (100.0, 95.0, 50.0)
-    fill_bytes: float = 36.0
-    load_latency: float = 1000.0
-    tile_cycles: float = 500.0
-    store_bytes: float = 64.0
-
-
-FITTED = Constants()
+FITTED_CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
+FIXED_US = 2.0  # launch, set-up, first load, last store
+FILL_BYTES = 75.0  # per cycle, into the shared memory of each SM with all of them loading
+LOAD_LATENCY = 600.0  # cycles from issuing a stage's loads to their arrival
+CLUSTER_CYCLES = 15.0  # per k-block, of waiting for the other CTA's releases
+ABSENT_ROWS_CYCLES = 150.0  # per k-block, of a CTA that multicasts rows beyond M
+TILE_CYCLES = 1350.0  # per tile: the pipeline drains, the results leave
+SLAB_CYCLES = 500.0  # each time a slab must be read out before it is written again
 
 
 @dataclass(frozen=True)
@@ -50,19 +49,25 @@ def estimate(
     problem: GemmProblem, config: GemmConfig, device: DeviceSpec, num_sms: int
 ) -> Estimate:
     """Return the predicted time of `problem` under `config` on `num_sms` SMs of `device`."""
-    constants = FITTED
+    tile = config.tile
     k_blocks = -(-problem.k // BLOCK_K)
     waves = _waves(problem, config, num_sms)
-    compute = _compute_cycles(config, constants)
-    fill = _fill_cycles(problem, config, constants)
-    per_block = max(compute, fill)
-    tile = config.tile
-    output = constants.tile_cycles + tile.block_m * tile.block_n * 2 / constants.store_bytes
-    cycles = waves * (k_blocks * per_block + output)
-    kernel_us = constants.fixed_us + cycles / device.clock_mhz
-    memory_us = constants.fixed_us + problem.bytes / device.hbm_bytes_per_us
+    compute = K_BLOCK_CYCLES.get((tile.block_m, tile.block_n)) or _unmeasured(config)
+    fill = _fill_cycles(problem, config)
+    per_block = _both(compute, fill)
+    if config.cluster > 1:
+        per_block += CLUSTER_CYCLES
+    if config.cluster_n > 1 and problem.m < tile.block_m:
+        per_block += ABSENT_ROWS_CYCLES
+    kernel_us = waves * (k_blocks * per_block + _output_cycles(config)) / FITTED_CLOCK_MHZ
+    memory_us = problem.bytes / device.hbm_bytes_per_us
     limit = "device memory" if memory_us > kernel_us else "mma" if compute >= fill else "copies"
-    return Estimate(max(kernel_us, memory_us), waves, per_block, limit)
+    return Estimate(FIXED_US + _both(kernel_us, memory_us), waves, per_block, limit)
+
+
+def _both(x: float, y: float) -> float:
+    """Return the time of two things that overlap: the longer one, and more where they are close."""
+    return (x**4 + y**4) ** 0.25
 
 
 def _waves(problem: GemmProblem, config: GemmConfig, num_sms: int) -> int:
@@ -71,18 +76,18 @@ def _waves(problem: GemmProblem, config: GemmConfig, num_sms: int) -> int:
     return -(-tiles_m * tiles_n // max(1, num_sms // config.cluster))
 
 
-def _compute_cycles(config: GemmConfig, constants: Constants) -> float:
-    tile = config.tile
-    exposed = constants.exposed[tile.num_math_warpgroups - 1]
-    if tile.num_math_warpgroups == 1:
-        exposed += tile.waves * tile.block_n / 2
-    # A wgmma reads 64 rows of A however narrow B is: 16 cycles + n / 4, against n / 2 of MMA.
-    mma = max(tile.block_n / 2, 16 + tile.block_n / 4) * BLOCK_K / 32
-    return tile.block_m / WAVE_M * mma + exposed
+def _unmeasured(config: GemmConfig) -> float:
+    """Return k-block cycles for a tile outside the table: the MMAs, half again."""
+    return 1.5 * config.tile.block_m * config.tile.block_n / 32 + 100
 
 
-def _fill_cycles(problem: GemmProblem, config: GemmConfig, constants: Constants) -> float:
+def _fill_cycles(problem: GemmProblem, config: GemmConfig) -> float:
     rows_a = min(config.tile.block_m, problem.m) / config.cluster_n
     rows_b = min(config.tile.block_n, problem.n) / config.cluster_m
-    rate = (rows_a + rows_b) * BLOCK_K / constants.fill_bytes
-    return max(rate, constants.load_latency / config.num_stages)
+    return max((rows_a + rows_b) * BLOCK_K / FILL_BYTES, LOAD_LATENCY / config.num_stages)
+
+
+def _output_cycles(config: GemmConfig) -> float:
+    store = config.store
+    slabs = config.tile.waves * config.tile.block_n // store.slab_columns
+    return TILE_CYCLES + SLAB_CYCLES * (slabs - store.num_buffers)

@@ -183,7 +183,9 @@ def _scales(blocks: torch.Tensor, largest: float, use_ue8m0: bool) -> torch.Tens
     magnitude = blocks.abs()
     magnitude.masked_fill_(magnitude == torch.inf, 0.0)
     amax = magnitude.amax(dim=(-3, -1)).clamp_(max=_LARGEST_FP32)
-    sf = (amax / largest).to(torch.float32).clamp_(min=_SMALLEST_SCALE)
+    # A tensor, because CUDA multiplies by the inverse of a plain number: other bits than the CPU.
+    divisor = amax.new_full((), largest)
+    sf = (amax / divisor).to(torch.float32).clamp_(min=_SMALLEST_SCALE)
     if use_ue8m0:
         sf = torch.where(sf.isnan(), sf, _ceil_to_power_of_two(sf))
     return torch.where(amax == 0, 1.0, sf)

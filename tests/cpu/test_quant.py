@@ -188,11 +188,13 @@ def test_own_scales_reproduce_the_computed_cast(rng):
 def test_amax_of_every_magnitude_never_overflows_by_rounding(name):
     cast, _ = CASTS[name]
     exponents = torch.arange(-125.0, 127.0)
+    if name not in ("token", "row"):  # one scale for several rows: a few magnitudes at a time
+        exponents = exponents[::16]
     for mantissa in (1.0, 1.0000001, 1.3333334, 1.75, 1.9999999):
-        x = (mantissa * 2.0**exponents).float()
-        for column in x:
-            q, _ = cast(column.expand(2, 3))  # raises if amax / (amax / 448) counted as overflow
-            assert (q.float() == 448).all() or column < 1e-35
+        x = (mantissa * 2.0**exponents).float()[:, None].expand(-1, 3)
+        for rows in (x,) if name in ("token", "row") else x[:, None]:
+            q, _ = cast(rows)  # raises if amax / (amax / 448) counted as overflow
+            assert ((q.float() == 448) | (rows < 1e-35)).all()
 
 
 @pytest.mark.parametrize("recipe", [quant.PER_TENSOR, quant.PER_CHANNEL, quant.ROW_1X128])

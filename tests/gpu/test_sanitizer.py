@@ -14,12 +14,12 @@ import pytest
 SAMPLE = Path(__file__).with_name("sanitizer_sample.py")
 ROOT = Path(__file__).resolve().parents[2]
 FOUND_ERRORS = 97
-PLACES = ("/usr/local/cuda/bin", "/opt/cuda/bin")
+TOOLKIT = "/usr/local/cuda/bin"
 
 
 def find_tool() -> str | None:
-    """Return the path of compute-sanitizer, on PATH or where toolkits put it."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), *PLACES))
+    """Return the path of compute-sanitizer, on PATH or where the toolkit puts it."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), TOOLKIT))
     return shutil.which("compute-sanitizer", path=path)
 
 
