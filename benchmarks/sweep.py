@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,13 +21,15 @@ from deep_gemm.config import Candidate, GemmConfig, explain, forced, from_index
 from deep_gemm.jit import build
 from deep_gemm.kernels.gemm_sm90 import translation_unit
 from deep_gemm.problem import GemmProblem
-from deep_gemm.testing.dense_suite import M, NK, operand_sets, ours
+from deep_gemm.testing.dense_suite import NK, M, operand_sets, ours
 from deep_gemm.testing.timing import set_count, time_calls
 
 
 def main() -> None:
     """Run the sweep named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--top", type=int, default=16, help="candidates timed per shape")
     parser.add_argument("--m", type=int, nargs="*", default=list(M))
@@ -51,13 +52,13 @@ def main() -> None:
 def sweep(shapes: list[tuple[int, int, int]], top: int) -> list[dict]:
     """Return one row per shape: predicted and measured microseconds of its best candidates."""
     device = from_index(torch.cuda.current_device())
-    ranked = {
-        shape: explain(GemmProblem.block_scaled(*shape), device)[:top] for shape in shapes
-    }
+    ranked = {shape: explain(GemmProblem.block_scaled(*shape), device)[:top] for shape in shapes}
     configs = {candidate.config for found in ranked.values() for candidate in found}
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda config: build(translation_unit(config)), configs))
-    rows, weights, last = [], [], None
+    rows: list[dict] = []
+    weights: list = []
+    last = None
     for m, n, k in shapes:
         if last != (n, k):
             weights, last = [], (n, k)
@@ -70,7 +71,10 @@ def _row(shape: tuple[int, int, int], found: list[Candidate], weights: list) -> 
     sets = operand_sets(m, n, k, set_count(m * k + n * k + 2 * m * n), weights)
     measured = {}
     for candidate in found:
-        measured[candidate.config.name] = (round(candidate.estimate_us, 2), _time(candidate.config, sets))
+        measured[candidate.config.name] = (
+            round(candidate.estimate_us, 2),
+            _time(candidate.config, sets),
+        )
     chosen = next(c.config.name for c in found if c.chosen)
     best = min(measured, key=lambda name: measured[name][1])
     row = {
@@ -90,4 +94,4 @@ def _time(config: GemmConfig, sets: list) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,8 +2,9 @@
 
 In a k-block of a CTA two things overlap: its MMAs, with what of the promotion does not hide under
 them, and the copies that fill its stage. Tiles run in waves over the SMs, and the whole overlaps
-with what it moves through device memory. Every constant is fitted to a sweep (benchmarks/sweep.py; NVIDIA H200,
-CUDA 13.0, 2026-11-29, 84 dense shapes, 34 candidates each; docs/findings.md says how well).
+with what it moves through device memory. Every constant is fitted to a sweep (benchmarks/sweep.py;
+NVIDIA H200, CUDA 13.0, 2026-11-29, 84 dense shapes, 34 candidates each; docs/findings.md says how
+well).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DeviceSpec: the facts about a GPU that choosing a configuration needs, by name or from a device."""
+"""DeviceSpec: what choosing a configuration needs to know of a GPU, by name or from a device."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ class DeviceSpec:
 
     sm_count: streaming multiprocessors.
     smem_bytes: shared memory one CTA can have.
-    hbm_bytes_per_us: device-memory rate reached by good kernels, bytes per microsecond.
-    clock_mhz: SM clock under tensor load.
+    hbm_bytes_per_us: device-memory rate that our kernels reach, bytes per microsecond.
     """
 
     name: str
     sm_count: int
     smem_bytes: int
     hbm_bytes_per_us: float
-    clock_mhz: float
 
 
-# H200: read rate and clock measured (NVIDIA H200, CUDA 13.0, 2026-11-29; 256 MiB read, e4m3 wgmma loop).
+# H200: the rate is fitted with the cost model (NVIDIA H200, CUDA 13.0, 2026-11-29).
 # The others: the same chip with the rate scaled by its data sheet's memory; not measured.
-H200 = DeviceSpec("h200", 132, 232448, 4.6e6, 1600)
-H100 = replace(H200, name="h100", hbm_bytes_per_us=3.1e6)
-H800 = replace(H200, name="h800", hbm_bytes_per_us=3.1e6)
-H20 = replace(H200, name="h20", sm_count=78, hbm_bytes_per_us=3.7e6)
+H200 = DeviceSpec("h200", 132, 232448, 3.85e6)
+H100 = replace(H200, name="h100", hbm_bytes_per_us=2.7e6)
+H800 = replace(H200, name="h800", hbm_bytes_per_us=2.7e6)
+H20 = replace(H200, name="h20", sm_count=78, hbm_bytes_per_us=3.2e6)
 
 _KNOWN = {spec.name: spec for spec in (H200, H100, H800, H20)}
 
@@ -57,6 +55,4 @@ def from_index(index: int) -> DeviceSpec:
     attributes = driver.device_attributes(index)
     known = next((s for n, s in _KNOWN.items() if n in attributes.name.lower().split()), None)
     base = known or next((s for n, s in _KNOWN.items() if n in attributes.name.lower()), H200)
-    return replace(
-        base, sm_count=attributes.sm_count, smem_bytes=attributes.smem_per_block_optin
-    )
+    return replace(base, sm_count=attributes.sm_count, smem_bytes=attributes.smem_per_block_optin)

@@ -30,7 +30,9 @@ def _tile(config: GemmConfig) -> list[str]:
 
 def _cluster(config: GemmConfig) -> list[str]:
     if config.cluster_m not in (1, 2) or config.cluster_n not in (1, 2) or config.cluster > 2:
-        return [f"a cluster of {config.cluster_m} x {config.cluster_n}; one operand can be shared by 2"]
+        return [
+            f"a cluster of {config.cluster_m} x {config.cluster_n}; one operand can be shared by 2"
+        ]
     if config.cluster_m == 2 and config.tile.block_n % 16:
         return [f"half of BLOCK_N = {config.tile.block_n} is no multiple of the 8-row swizzle"]
     return []

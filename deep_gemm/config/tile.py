@@ -35,7 +35,7 @@ class TileConfig:
 
     @property
     def partials(self) -> int:
-        """Partial sums in turn: 2 where registers allow, so that promotion overlaps the next MMAs."""
+        """Partial sums in turn: 2 where registers allow, so that promotion overlaps MMAs."""
         fits = 3 * self.block_n // 2 <= MAX_ACCUMULATORS[self.num_math_warpgroups]
         return 2 if self.waves == 1 and fits else 1
 
@@ -48,8 +48,8 @@ class TileConfig:
     def registers(self) -> tuple[int, int]:
         """Registers of a producer and of a math thread after setmaxnreg; (0, 0) leaves them alone.
 
-        Warpgroups together may not exceed the launch: 2 x 224 + 56 = 3 x 168, 3 x 152 + 56 = 4 x 128.
-        A producer with 40 or fewer spilled (NVRTC 13.0).
+        Warpgroups together may not exceed what a CTA is launched with:
+        2 x 224 + 56 = 3 x 168 and 3 x 152 + 56 = 4 x 128.
         """
         return {1: (0, 0), 2: (56, 224), 3: (56, 152)}[self.num_math_warpgroups]
 

@@ -66,7 +66,8 @@ def render_mma(mma: MmaShape) -> str:
     static constexpr uint32_t kK = {WGMMA_K_BYTES};
 
     // d = a . b, plus d itself where `accumulate` is true.
-    static __device__ __forceinline__ void issue(float (&d)[{count}], uint64_t a, uint64_t b, bool accumulate) {{
+    static __device__ __forceinline__ void issue(float (&d)[{count}], uint64_t a, uint64_t b,
+                                                 bool accumulate) {{
         asm volatile(
             "{{\\n"
             ".reg .pred p;\\n"

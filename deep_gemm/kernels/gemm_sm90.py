@@ -101,9 +101,7 @@ def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
     return rows_a, rows_b
 
 
-def fill_params(
-    params: GemmParams, config: GemmConfig, operands: Operands, raster: Raster
-) -> None:
+def fill_params(params: GemmParams, config: GemmConfig, operands: Operands, raster: Raster) -> None:
     """Write everything but addresses and tensor maps into a parameter block."""
     rows_a, rows_b = _box_rows(config, operands)
     params.m, params.n, params.k = operands.m, operands.n, operands.k

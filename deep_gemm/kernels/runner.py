@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -14,8 +14,8 @@ from .gemm_sm90 import Operands
 from .plan import LaunchPlan
 
 # torch's own look-ups without the objects its public forms make at every call.
-_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", None)
-_current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
+_current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 class Runner:
