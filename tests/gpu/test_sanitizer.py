@@ -28,6 +28,8 @@ def test_memcheck_finds_nothing_in_a_ragged_sample():
     if tool is None:
         pytest.skip("compute-sanitizer is not installed")
     command = [tool, "--tool", "memcheck", "--error-exitcode", str(FOUND_ERRORS)]
+    # cuda-bindings asks the driver for functions that only newer drivers have; that is no error.
+    command += ["--report-api-errors", "no"]
     # Without its cache torch gives each tensor its own allocation, so that overruns show.
     environment = os.environ | {
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
