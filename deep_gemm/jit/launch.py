@@ -1,7 +1,7 @@
 """The warm path of a kernel launch: everything prepared once, then one call into the driver.
 
 The call goes through ctypes on the driver's own function pointer, with the structs it reads kept
-between launches. The driver's own time rules: 5.0 us a launch this way, 5.8 us through cuda-bindings
+between launches. The driver rules the time: 5.0 us a launch this way, 5.8 us through cuda-bindings
 and 5.6 us through cuda-core with three pointers (NVIDIA H200, CUDA 13.0, 2026-11-29,
 benchmarks/launch_overhead.py).
 """

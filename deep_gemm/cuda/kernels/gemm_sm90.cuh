@@ -3,14 +3,14 @@
 //
 // Roles (one CTA; persistent over tiles of BLOCK_M x BLOCK_N)
 //   producer warpgroup   warp 0               A and B of a k-block by TMA, multicast over the cluster
-//                        warps 1, 2           scales of a k-block through registers, so any stride will do
-//                        others               idle
+//                        warps 1, 2           scales of a k-block, by turns, through registers: any stride will do
+//                        warp 3               idle
 //   math warpgroups      rows of 64 x kWaves each: wgmma over one k-block into `partial`, then promotion
 //                        partial * (sfa * sfb) + total -> total; after the last k-block, store
 //
 // Pipelines                filled by                         arrivals      freed by              arrivals
-//   stage (A, B, scales)   TMA bytes, one lane of each       1 + scale     each math warp of     math warps
-//                          producer warp                     warps         each CTA of cluster   * cluster
+//   stage (A, B, scales)   TMA bytes, one lane of warp 0     2             each math warp of     math warps
+//                          and of a scale warp                             each CTA of cluster   * cluster
 //   store slabs            math warpgroup                    named barrier TMA store has read    bulk groups
 //
 // Timeline of a math warpgroup with two waves, k-block by k-block; the other warpgroup's MMAs run
@@ -42,6 +42,7 @@ struct GemmParams {
 };
 
 constexpr uint32_t kBlockK = 128;  // elements and bytes of a k-block; one scale of A per row covers it
+constexpr uint32_t kScaleWarps = 2;
 
 // Everything that follows from a configuration C (the constants rendered from Python).
 template <class C>
@@ -49,7 +50,6 @@ struct Plan {
     static constexpr uint32_t kCluster = C::kClusterM * C::kClusterN;
     static constexpr uint32_t kMathThreads = C::kMathWarpgroups * kWarpgroupThreads;
     static constexpr uint32_t kThreads = kMathThreads + kWarpgroupThreads;
-    static constexpr uint32_t kScaleWarps = C::kBlockM > 64 ? 2 : 1;
     static constexpr uint32_t kWaves = C::kBlockM / (64 * C::kMathWarpgroups);
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
 
@@ -151,13 +151,12 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     }
 }
 
-// One lane's share of the scales of a few k-blocks, on its way through registers to shared memory.
+// One lane's share of the scales of a few k-blocks of a scale warp, on their way through registers.
 template <class C>
 struct ScaleGroup {
     // Two groups, one being stored and one being loaded, must outlast a load: more k-blocks where those are short.
-    static constexpr uint32_t kBlocks = C::kBlockM <= 64 ? 8 : C::kBlockM <= 128 ? 4 : 2;
-    static constexpr uint32_t kStep = Plan<C>::kScaleWarps * kWarpThreads;
-    static constexpr uint32_t kRows = C::kBlockM / kStep;
+    static constexpr uint32_t kBlocks = C::kBlockM <= 64 ? 4 : 2;
+    static constexpr uint32_t kRows = C::kBlockM / kWarpThreads;
     float a[kBlocks][kRows], b[kBlocks];
 
     // sfa, sfb: this lane's first scale in the group's first k-block; rows, has_b, blocks: how many exist.
@@ -167,37 +166,40 @@ struct ScaleGroup {
         for (uint32_t j = 0; j < kBlocks; ++j) {
 #pragma unroll
             for (uint32_t i = 0; i < kRows; ++i) {
-                a[j][i] = j < blocks && i * kStep < rows ? sfa[i * kStep * p.sfa_stride_m + j * p.sfa_stride_k] : 0.0f;
+                const bool exists = j < blocks && i * kWarpThreads < rows;
+                a[j][i] = exists ? sfa[i * kWarpThreads * p.sfa_stride_m + j * kScaleWarps * p.sfa_stride_k] : 0.0f;
             }
-            b[j] = j < blocks && has_b ? sfb[j * p.sfb_stride_k] : 0.0f;
+            b[j] = j < blocks && has_b ? sfb[j * kScaleWarps * p.sfb_stride_k] : 0.0f;
         }
     }
 
     __device__ __forceinline__ void store(uint32_t scales, uint32_t lane, uint32_t block) const {
 #pragma unroll
-        for (uint32_t i = 0; i < kRows; ++i) ptx::store_shared(scales + (i * kStep + lane) * 4, a[block][i]);
+        for (uint32_t i = 0; i < kRows; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[block][i]);
         if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kScalesA + lane * 4, b[block]);
     }
 };
 
-// lane: among the lanes of all scale warps.
+// The scale warps take turns at the k-blocks, counted over all tiles; one has twice the time of a k-block.
 template <class C>
-__device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t lane) {
+__device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn, uint32_t lane) {
     using Group = ScaleGroup<C>;
     const GemmParams& p = cta.params;
     pipeline::Position<C::kStages> at;
+    if (turn == 1) at.advance();
     for (auto tile = cta.tiles(); tile.next();) {
         const uint32_t row = cta.row(tile) + lane, block_n = cta.column(tile) / 128 + lane;
         const uint32_t rows = row < p.m ? p.m - row : 0;
         const bool has_b = lane < Plan<C>::kScaleBlocks && block_n < ceil_div(p.n, 128);
-        const float* sfa = p.sfa + row * p.sfa_stride_m;
-        const float* sfb = p.sfb + block_n * p.sfb_stride_n;
-        uint32_t blocks = cta.k_blocks();  // from the current group on
+        const float* sfa = p.sfa + row * p.sfa_stride_m + turn * p.sfa_stride_k;
+        const float* sfb = p.sfb + block_n * p.sfb_stride_n + turn * p.sfb_stride_k;
+        uint32_t blocks = (cta.k_blocks() + 1 - turn) / 2;  // of this warp, from the current group on
+        turn ^= cta.k_blocks() % 2;
         Group current, next;
         current.load(p, sfa, sfb, rows, has_b, blocks);
         while (blocks > 0) {
-            sfa += Group::kBlocks * p.sfa_stride_k;
-            sfb += Group::kBlocks * p.sfb_stride_k;
+            sfa += Group::kBlocks * kScaleWarps * p.sfa_stride_k;
+            sfb += Group::kBlocks * kScaleWarps * p.sfb_stride_k;
             next.load(p, sfa, sfb, rows, has_b, blocks > Group::kBlocks ? blocks - Group::kBlocks : 0);
 #pragma unroll
             for (uint32_t j = 0; j < Group::kBlocks; ++j) {
@@ -205,7 +207,8 @@ __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t lane)
                     cta.barriers.wait_empty(at);
                     current.store(cta.scales(at.stage), lane, j);
                     __syncwarp();
-                    if (lane % kWarpThreads == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
+                    if (lane == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
+                    at.advance();
                     at.advance();
                     --blocks;
                 }
@@ -349,23 +352,20 @@ struct MathWarpgroup {
         issue(even, at.stage, 0);
         uint32_t stage = at.stage;
         at.advance();
-        const uint32_t pairs = (cta.k_blocks() - 1) / 2;
-        for (uint32_t pair = 0; pair < pairs; ++pair) {
+        for (uint32_t left = cta.k_blocks() - 1;; left -= 2) {
+            if (left == 0) return drain(total, even, even_scales, stage);
             overlap(total, odd, odd_scales, even, even_scales, stage);
+            if (left == 1) return drain(total, odd, odd_scales, stage);
             overlap(total, even, even_scales, odd, odd_scales, stage);
         }
-        if (cta.k_blocks() % 2 == 0) {
-            overlap(total, odd, odd_scales, even, even_scales, stage);
-            ptx::wgmma_wait<0>();
-            ptx::fence_registers(odd);
-            release_stage(cta, stage, lane);
-            promote(total, odd, odd_scales);
-        } else {
-            ptx::wgmma_wait<0>();
-            ptx::fence_registers(even);
-            release_stage(cta, stage, lane);
-            promote(total, even, even_scales);
-        }
+    }
+
+    __device__ __forceinline__ void drain(float (&total)[P::kElements], float (&last)[P::kElements], const Scales<C>& scales,
+                                          uint32_t stage) const {
+        ptx::wgmma_wait<0>();
+        ptx::fence_registers(last);
+        release_stage(cta, stage, lane);
+        promote(total, last, scales);
     }
 };
 
@@ -407,7 +407,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         ptx::tma_prefetch_map(&params.map_a);
         ptx::tma_prefetch_map(&params.map_b);
         ptx::tma_prefetch_map(&params.map_d);
-        cta.barriers.init(1 + P::kScaleWarps, P::kMathThreads / kWarpThreads * P::kCluster);
+        cta.barriers.init(2, P::kMathThreads / kWarpThreads * P::kCluster);
     }
     if constexpr (P::kCluster > 1) ptx::cluster_sync_relaxed();
     else __syncthreads();
@@ -418,7 +418,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         if constexpr (C::kProducerRegisters) ptx::registers_decrease<C::kProducerRegisters>();
         const uint32_t role = warp - P::kMathThreads / kWarpThreads;
         if (role == 0) produce_operands(cta);
-        if (role >= 1 && role <= P::kScaleWarps) produce_scales(cta, (role - 1) * kWarpThreads + lane);
+        if (role >= 1 && role <= kScaleWarps) produce_scales(cta, role - 1, lane);
     } else {
         if constexpr (C::kMathRegisters) ptx::registers_increase<C::kMathRegisters>();
         compute<C, Mma>(cta, warp / 4, threadIdx.x % kWarpgroupThreads);
