@@ -13,26 +13,27 @@ from dataclasses import dataclass
 
 from ..problem import GemmProblem
 from .device import DeviceSpec
-from .tile import BLOCK_K, GemmConfig
+from .tile import BLOCK_K, WAVE_M, GemmConfig
 
 # SM cycles of one k-block with its operands in shared memory, by (BLOCK_M, BLOCK_N). A tile is a
 # candidate if it stands here.
 K_BLOCK_CYCLES = {
-    (64, 16): 179, (64, 32): 180, (64, 48): 213, (64, 64): 216,
-    (64, 96): 275, (64, 112): 315, (64, 128): 321,
-    (128, 64): 327, (128, 96): 508, (128, 112): 632, (128, 128): 638,
-    (128, 144): 849, (128, 160): 878, (128, 192): 996,
-    (192, 96): 834, (192, 128): 952,
-    (256, 112): 1378, (256, 128): 1402,
+    (64, 16): 169, (64, 32): 182, (64, 48): 234, (64, 64): 233,
+    (64, 96): 291, (64, 112): 339, (64, 128): 335,
+    (128, 64): 363, (128, 96): 506, (128, 112): 614, (128, 128): 600,
+    (128, 144): 818, (128, 160): 828, (128, 192): 938,
+    (192, 96): 817, (192, 128): 895,
+    (256, 112): 1321, (256, 128): 1315,
 }  # fmt: skip
 
 FITTED_CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
-FIXED_US = 2.0  # launch, set-up, first load, last store
-FILL_BYTES = 75.0  # per cycle, into the shared memory of each SM with all of them loading
-LOAD_LATENCY = 600.0  # cycles from issuing a stage's loads to their arrival
-CLUSTER_CYCLES = 15.0  # per k-block, of waiting for the other CTA's releases
-ABSENT_ROWS_CYCLES = 150.0  # per k-block, of a CTA that multicasts rows beyond M
-TILE_CYCLES = 1350.0  # per tile: the pipeline drains, the results leave
+FIXED_US = 2.5  # launch, set-up, first load, last store
+FILL_BYTES = 79.0  # per cycle, into the shared memory of each SM with all of them loading
+LOAD_LATENCY = 580.0  # cycles from issuing a stage's loads to their arrival
+CLUSTER_CYCLES = 9.0  # per k-block, of waiting for the other CTA's releases
+SHORT_SHARE_CYCLES = 22.0  # more where the shares of A are only 32 rows
+ABSENT_ROWS_CYCLES = 320.0  # per k-block, of a CTA that multicasts rows beyond M
+TILE_CYCLES = 590.0  # per tile: the pipeline drains, the results leave
 SLAB_CYCLES = 500.0  # each time a slab must be read out before it is written again
 
 
@@ -56,10 +57,7 @@ def estimate(
     compute = K_BLOCK_CYCLES.get((tile.block_m, tile.block_n)) or _unmeasured(config)
     fill = _fill_cycles(problem, config)
     per_block = _both(compute, fill)
-    if config.cluster > 1:
-        per_block += CLUSTER_CYCLES
-    if config.cluster_n > 1 and problem.m < tile.block_m:
-        per_block += ABSENT_ROWS_CYCLES
+    per_block += _cluster_cycles(problem, config)
     kernel_us = waves * (k_blocks * per_block + _output_cycles(config)) / FITTED_CLOCK_MHZ
     memory_us = problem.bytes / device.hbm_bytes_per_us
     limit = "device memory" if memory_us > kernel_us else "mma" if compute >= fill else "copies"
@@ -86,6 +84,16 @@ def _fill_cycles(problem: GemmProblem, config: GemmConfig) -> float:
     rows_a = min(config.tile.block_m, problem.m) / config.cluster_n
     rows_b = min(config.tile.block_n, problem.n) / config.cluster_m
     return max((rows_a + rows_b) * BLOCK_K / FILL_BYTES, LOAD_LATENCY / config.num_stages)
+
+
+def _cluster_cycles(problem: GemmProblem, config: GemmConfig) -> float:
+    if config.cluster == 1:
+        return 0.0
+    if config.cluster_n > 1 and problem.m < config.tile.block_m:
+        return ABSENT_ROWS_CYCLES
+    if config.cluster_n > 1 and config.tile.block_m == WAVE_M:
+        return CLUSTER_CYCLES + SHORT_SHARE_CYCLES
+    return CLUSTER_CYCLES
 
 
 def _output_cycles(config: GemmConfig) -> float:

@@ -27,6 +27,8 @@ def _in_fresh_process(cache: str) -> float:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
     environment = {**os.environ, "DG_JIT_CACHE_DIR": cache, "PYTHONPATH": path}
+    # Whatever the driver or NVRTC keep of earlier compiles must not help.
+    environment |= {"CUDA_CACHE_DISABLE": "1", "CUDA_CACHE_PATH": cache}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     if done.returncode:
         raise RuntimeError(f"the first call failed in a fresh process:\n{done.stderr}")
