@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import torch
@@ -17,7 +17,8 @@ from .quant.scaled_tensor import ScaledTensor
 Pair: TypeAlias = ScaledTensor | Iterable[torch.Tensor]
 
 _MAX_PLANS = 4096
-_plans: dict[tuple[object, ...], object] = {}
+Run: TypeAlias = Callable[..., None]
+_plans: dict[tuple[object, ...], Run] = {}
 
 
 def matmul(a: Pair, b: Pair, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -82,18 +83,20 @@ def block_scaled_nt(
         for name, value in zip(("a", "sfa", "b", "sfb", "d"), (a, sfa, b, sfb, d), strict=True):
             checks.tensor(name, value)
         raise
-    runner = _plans.get(key)
-    if runner is None:
-        runner = _plan(a, sfa, b, sfb, d)
-        if len(_plans) >= _MAX_PLANS:
-            _plans.clear()
-        _plans[key] = runner
-    runner(a, sfa, b, sfb, d)  # type: ignore[operator]
+    run = _plans.get(key)
+    if run is None:
+        run = _plan(a, sfa, b, sfb, d)
+        # Plans are kept for CUDA tensors only: get_device() is -1 for every other kind of device.
+        if a.is_cuda:
+            if len(_plans) >= _MAX_PLANS:
+                _plans.clear()
+            _plans[key] = run
+    run(a, sfa, b, sfb, d)
 
 
 def _plan(
     a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, d: torch.Tensor
-) -> object:
+) -> Run:
     """Check everything but addresses, and return what runs such tensors from now on."""
     problem = _check(a, sfa, b, sfb, d)
     if problem.m == 0 or problem.n == 0:

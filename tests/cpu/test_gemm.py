@@ -1,0 +1,166 @@
+"""matmul() and its named forms on CPU tensors: values, forms of input, and every refusal."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import deep_gemm
+from deep_gemm import ArgumentError, DeepGemmError, ScaledTensor, UnsupportedError
+from deep_gemm.quant.recipe import BLOCK_128X128, ROW_1X128
+from deep_gemm.testing.numerics import compare, reference_and_bound
+from deep_gemm.testing.problems import make_block_scaled
+
+M, N, K = 33, 72, 208
+BF16 = torch.bfloat16
+
+
+def problem(m=M, n=N, k=K, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return make_block_scaled(m, n, k, "cpu", generator)
+
+
+def judge(out, tensors):
+    reference, bound = reference_and_bound(*tensors, BF16)
+    report = compare(out, reference, bound)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 8, 16), (M, N, K), (130, 200, 640), (5, 264, 2112)])
+def test_values_against_float64(m, n, k):
+    tensors = a, sfa, b, sfb = problem(m, n, k)
+    judge(deep_gemm.matmul((a, sfa), (b, sfb)), tensors)
+
+
+def test_every_form_gives_the_same_bits():
+    a, sfa, b, sfb = problem()
+    wanted = deep_gemm.matmul((a, sfa), (b, sfb))
+    out = torch.full((M, N + 8), float("nan"), dtype=BF16)
+    assert deep_gemm.matmul([a, sfa], [b, sfb], out[:, :N]).data_ptr() == out.data_ptr()
+    assert torch.equal(out[:, :N], wanted) and out[:, N:].isnan().all()
+    whole = deep_gemm.matmul(ScaledTensor(a, sfa, ROW_1X128), ScaledTensor(b, sfb, BLOCK_128X128))
+    assert torch.equal(whole, wanted)
+    for call in (deep_gemm.fp8_gemm_nt, deep_gemm.gemm_fp8_fp8_bf16_nt):
+        d = torch.full((M, N), float("nan"), dtype=BF16)
+        assert call((a, sfa), [b, sfb], d) is None
+        assert torch.equal(d, wanted)
+
+
+@pytest.mark.parametrize("recipe", [{"recipe": (1, 128, 128)}, {"recipe": [1, 128, 128]}])
+def test_all_arguments_of_the_named_form(recipe):
+    a, sfa, b, sfb = problem()
+    d = torch.empty(M, N, dtype=BF16)
+    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d, None, **recipe, compiled_dims="mnk")
+    other = {"recipe_a": (1, 128), "recipe_b": (128, 128), "disable_ue8m0_cast": True}
+    again = torch.empty(M, N, dtype=BF16)
+    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), again, c=None, compiled_dims="", **other)
+    assert torch.equal(d, again)
+
+
+def test_empty_extents():
+    a, sfa, b, sfb = problem()
+    none = deep_gemm.matmul((a[:0], sfa[:0]), (b, sfb))
+    assert none.shape == (0, N)
+    assert deep_gemm.matmul((a, sfa), (b[:0], sfb[:0])).shape == (M, 0)
+    d = torch.full((M, N), float("nan"), dtype=BF16)
+    deep_gemm.fp8_gemm_nt((a[:, :0], sfa[:, :0]), (b[:, :0], sfb[:, :0]), d)
+    assert torch.equal(d, torch.zeros_like(d))
+
+
+def test_one_row_may_have_any_stride():
+    a, sfa, b, sfb = problem(1, 8, 128)
+    strange = a.as_strided((1, 128), (3, 1))
+    assert torch.equal(
+        deep_gemm.matmul((strange, sfa), (b, sfb)), deep_gemm.matmul((a, sfa), (b, sfb))
+    )
+
+
+def _swap(index, change):
+    def edit(tensors):
+        tensors[index] = change(tensors[index])
+        return tensors
+
+    return edit
+
+
+REFUSALS = {
+    "a dtype": (_swap(0, lambda t: t.float()), "a: dtype must be torch.float8_e4m3fn"),
+    "a e5m2": (_swap(0, lambda t: t.view(torch.float8_e5m2)), "a: dtype must be"),
+    "b dtype": (_swap(2, lambda t: t.view(torch.int8)), "b: dtype must be"),
+    "a 3-D": (_swap(0, lambda t: t[None]), "a: number of dimensions must be 2, got 3"),
+    "a no tensor": (_swap(0, lambda t: t.tolist), "a: type must be torch.Tensor"),
+    "k differs": (_swap(2, lambda t: t[:, :192]), r"b: shape must be \(72, 208\)"),
+    "a K-minor": (_swap(0, lambda t: t.t().contiguous().t()), "a: stride of the last dimension"),
+    "b overlapping": (
+        _swap(2, lambda t: t.flatten().as_strided((N, K), (16, 1))),
+        "b: row stride must be at least 208",
+    ),
+    "sfa shape": (_swap(1, lambda t: t[:, :1]), r"sfa: shape must be \(33, 2\), got \(33, 1\)"),
+    "sfa int32": (_swap(1, lambda t: t.int()), "sfa: dtype must be torch.float32.*UE8M0"),
+    "sfa fp16": (_swap(1, lambda t: t.half()), "sfa: dtype must be torch.float32"),
+    "sfb shape": (_swap(3, lambda t: t.t()), r"sfb: shape must be \(1, 2\), got \(2, 1\)"),
+    "sfb device": (_swap(3, lambda t: t.to("meta")), "sfb: device must be cpu, got meta"),
+    "d dtype": (_swap(4, lambda t: t.float()), "d: dtype must be torch.bfloat16"),
+    "d shape": (_swap(4, lambda t: t[:, :64]), r"d: shape must be \(33, 72\), got \(33, 64\)"),
+    "d column-major": (
+        _swap(4, lambda t: t.t().contiguous().t()),
+        "d: stride of the last dimension must be 1",
+    ),
+    "d expanded": (_swap(4, lambda t: t[:1].expand(M, N)), "d: row stride must be at least 72"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_refused_says_what_is_wrong_and_writes_nothing(name):
+    edit, message = REFUSALS[name]
+    d = torch.full((M, N), 7.0, dtype=BF16)
+    a, sfa, b, sfb, out = edit([*problem(), d])
+    with pytest.raises(ArgumentError, match=message) as refused:
+        deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), out)
+    assert isinstance(refused.value, RuntimeError)
+    assert torch.equal(d, torch.full_like(d, 7.0))
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"c": torch.zeros(M, N)}, UnsupportedError, "adding C"),
+        ({"recipe": (1, 1, 128)}, UnsupportedError, "1x128 with 128x128"),
+        ({"recipe_a": (1, 128)}, ArgumentError, "both or neither"),
+        (
+            {"recipe": (1, 128, 128), "recipe_a": (1, 128), "recipe_b": (128, 128)},
+            ArgumentError,
+            "None beside recipe_a",
+        ),
+        ({"recipe_a": (1, 128), "recipe_b": (128, 64)}, ArgumentError, "recipe_b: columns"),
+        ({"compiled_dims": "xy"}, ArgumentError, "compiled_dims"),
+    ],
+)
+def test_arguments_of_the_named_form_are_checked(arguments, error, message):
+    a, sfa, b, sfb = problem()
+    d = torch.full((M, N), 7.0, dtype=BF16)
+    with pytest.raises(error, match=message):
+        deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d, **arguments)
+    assert torch.equal(d, torch.full_like(d, 7.0))
+
+
+@pytest.mark.parametrize("pair", [None, 3, (torch.zeros(1),), torch.zeros(3, 1)])
+def test_what_is_no_pair(pair):
+    _, _, b, sfb = problem()
+    with pytest.raises(ArgumentError, match="a: form must be a pair"):
+        deep_gemm.matmul(pair, (b, sfb))
+
+
+def test_other_devices_are_refused():
+    tensors = [t.to("meta") for t in problem()]
+    a, sfa, b, sfb = tensors
+    with pytest.raises(UnsupportedError, match="meta"):
+        deep_gemm.matmul((a, sfa), (b, sfb))
+
+
+def test_a_refused_call_leaves_no_plan_behind():
+    a, sfa, b, sfb = problem()
+    d = torch.empty(M, N, dtype=torch.float32)
+    for _ in range(2):
+        with pytest.raises(DeepGemmError, match="d: dtype"):
+            deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d)

@@ -1,0 +1,56 @@
+"""Availability, the SM budget and scoped settings, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import deep_gemm
+from deep_gemm import ArgumentError, UnsupportedError, settings
+
+
+@pytest.fixture(autouse=True)
+def unchanged():
+    before = settings.current()
+    yield
+    settings._install(before)
+
+
+def test_availability_has_a_reason():
+    found = deep_gemm.is_available()
+    assert bool(found) == found.available
+    assert found.reason
+    if not torch.cuda.is_available():
+        assert not found and "no CUDA device" in found.reason
+
+
+def test_any_sm_budget_can_be_set_and_lifted():
+    for cap in (1, 131, 7, 132):
+        deep_gemm.set_num_sms(cap)
+        assert deep_gemm.get_num_sms() == cap
+    deep_gemm.set_num_sms(0)
+    if not torch.cuda.is_available():
+        with pytest.raises(UnsupportedError, match="no cap is set"):
+            deep_gemm.get_num_sms()
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, None])
+def test_other_budgets_are_refused(bad):
+    with pytest.raises(ArgumentError, match="num_sms"):
+        deep_gemm.set_num_sms(bad)
+
+
+def test_override_ends_even_by_an_error():
+    version = settings.version()
+    with pytest.raises(ZeroDivisionError), deep_gemm.override(num_sms=5, pdl=False):
+        assert deep_gemm.get_num_sms() == 5 and not deep_gemm.get_pdl()
+        raise ZeroDivisionError
+    assert settings.current() == settings.Settings()
+    assert settings.version() > version, "plans made inside must not outlive the block"
+
+
+def test_pdl_can_be_set():
+    deep_gemm.set_pdl(False)
+    assert not deep_gemm.get_pdl()
+    deep_gemm.set_pdl(True)
+    assert deep_gemm.get_pdl()

@@ -1,0 +1,86 @@
+"""The device's tile order, compiled as host C++ and compared with what it must cover."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from deep_gemm.jit.headers import headers_for
+
+PROGRAM = """
+#define __host__
+#define __device__
+#define __forceinline__ inline
+#include <cstdio>
+#include "deep_gemm/scheduler/dense.cuh"
+int main() {
+    using namespace deep_gemm;
+    scheduler::DenseParams params;
+    unsigned grid;
+    while (std::scanf("%u %u %u %u %u", &params.clusters_m, &params.clusters_n, &params.band,
+                      &params.band_on_m, &grid) == 5) {
+        for (unsigned cluster = 0; cluster < grid; ++cluster)
+            for (scheduler::Dense tile(params, cluster, grid); tile.next();)
+                std::printf("%u:%u:%u ", cluster, tile.cluster_m, tile.cluster_n);
+        std::printf("\\n");
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory):
+    """Return a function: rows of (clusters_m, clusters_n, band, on_m, grid) to their tiles."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no host C++ compiler")
+    folder = tmp_path_factory.mktemp("scheduler")
+    for name, text in headers_for(PROGRAM).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "walk.cpp").write_text(PROGRAM)
+    binary = folder / "walk"
+    command = [compiler, "-std=c++17", "-I", str(folder), str(folder / "walk.cpp"), "-o"]
+    subprocess.run([*command, str(binary)], check=True)
+
+    def run(cases):
+        text = "\n".join(" ".join(map(str, case)) for case in cases)
+        done = subprocess.run([str(binary)], input=text, capture_output=True, text=True, check=True)
+        return [
+            [tuple(map(int, tile.split(":"))) for tile in line.split()]
+            for line in done.stdout.splitlines()
+        ]
+
+    return run
+
+
+def test_every_tile_is_met_once_and_clusters_share_evenly(walk):
+    chance = random.Random(0)
+    cases = [(1, 1, 1, 0, 1), (1, 1, 16, 1, 66), (3, 5, 2, 1, 4), (3, 5, 2, 0, 4)]
+    cases += [
+        (
+            chance.randint(1, 70),
+            chance.randint(1, 70),
+            chance.choice([1, 2, 4, 8, 16]),
+            chance.randint(0, 1),
+            chance.choice([1, 7, 65, 66, 131, 132]),
+        )
+        for _ in range(2000)
+    ]
+    for case, tiles in zip(cases, walk(cases), strict=True):
+        clusters_m, clusters_n, _, _, grid = case
+        met = sorted((m, n) for _, m, n in tiles)
+        assert met == [(m, n) for m in range(clusters_m) for n in range(clusters_n)], case
+        counts = [0] * grid
+        for cluster, _, _ in tiles:
+            counts[cluster] += 1
+        assert max(counts) - min(counts) <= 1, case
+
+
+def test_a_band_is_finished_before_the_next_begins(walk):
+    (tiles,) = walk([(6, 4, 2, 1, 1)])
+    assert [m for _, m, _ in tiles] == [0, 1] * 4 + [2, 3] * 4 + [4, 5] * 4
+    assert [n for _, _, n in tiles[:8]] == [0, 0, 1, 1, 2, 2, 3, 3]
