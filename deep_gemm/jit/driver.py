@@ -132,6 +132,14 @@ def device_guard(index: int) -> Iterator[None]:
         check(driver.cuCtxPopCurrent(), "cuCtxPopCurrent")
 
 
+def make_current(index: int) -> None:
+    """Make a device's primary context current in this thread, and leave it so.
+
+    It is what the CUDA runtime does at a thread's first call.
+    """
+    check(bindings().cuCtxSetCurrent(_primary_context(index)), "cuCtxSetCurrent")
+
+
 @cache
 def device_attributes(index: int) -> DeviceAttributes:
     """Return what the driver says about a device; asked once a process."""

@@ -23,7 +23,7 @@ from ..problem import GemmProblem
 from . import gemm_sm90
 from .gemm_sm90 import GemmParams, Operands
 
-_INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: no context is current in this thread
+_INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: this thread has not used the GPU before
 
 
 def load(config: GemmConfig, device_index: int, may_load: bool = True) -> Function:
@@ -87,17 +87,18 @@ class LaunchPlan:
         A, B and D must be 16-byte aligned, their strides those the plan was made for.
         """
         with self._lock:
-            self._point_at(a, b, d)
             params = self._params
             params.sfa = sfa
             params.sfb = sfb
             try:
+                self._point_at(a, b, d)
                 self._launcher.launch(stream)
             except CudaError as error:
                 if error.code != _INVALID_CONTEXT:
                     raise
-                with driver.device_guard(self.device_index):
-                    self._launcher.launch(stream)
+                driver.make_current(self.device_index)
+                self._point_at(a, b, d)
+                self._launcher.launch(stream)
 
     def _point_at(self, a: int, b: int, d: int) -> None:
         last = self._addresses

@@ -26,3 +26,10 @@ def test_an_address_that_tma_cannot_take():
     checks.address("d", 4096)
     with pytest.raises(ArgumentError, match=r"d: address must be a multiple of 16, .*8 over"):
         checks.address("d", 4104)
+
+
+@pytest.mark.parametrize("n, k, said", [(61, 112, "pad B.*N = 64"), (64, 107, "K = 112")])
+def test_extents_that_tma_cannot_end_at(n, k, said):
+    with pytest.raises(ArgumentError, match=said):
+        checks.tma_extents(n, k)
+    checks.tma_extents(64, 112)
