@@ -47,8 +47,8 @@ def matmul(a: Pair, b: Pair, out: torch.Tensor | None = None) -> torch.Tensor:
     Raises ArgumentError (which tensor, which property, wanted, got, remedy), UnsupportedError,
     CompileError or CudaError; all are RuntimeError, and nothing has been written.
     """
-    x, sfa = _pair("a", a)
-    w, sfb = _pair("b", b)
+    x, sfa = unpack_pair("a", a)
+    w, sfb = unpack_pair("b", b)
     if out is None:
         checks.matrix("a", x)
         checks.matrix("b", w)
@@ -57,7 +57,8 @@ def matmul(a: Pair, b: Pair, out: torch.Tensor | None = None) -> torch.Tensor:
     return out
 
 
-def _pair(name: str, pair: Pair) -> tuple[torch.Tensor, torch.Tensor]:
+def unpack_pair(name: str, pair: Pair) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (data, scale) of a tuple, list or ScaledTensor; ArgumentError for anything else."""
     try:
         data, scale = pair
     except (TypeError, ValueError):

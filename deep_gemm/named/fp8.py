@@ -6,7 +6,7 @@ import torch
 
 from .. import checks
 from ..errors import ArgumentError, UnsupportedError
-from ..gemm import Pair, _pair, block_scaled_nt
+from ..gemm import Pair, block_scaled_nt, unpack_pair
 
 _DEFAULT_RECIPE = (1, 128, 128)
 
@@ -43,8 +43,8 @@ def fp8_gemm_nt(
         _check_recipe(recipe, recipe_a, recipe_b)
     if compiled_dims != "nk" and not set(compiled_dims) <= set("mnk"):
         raise ArgumentError("compiled_dims", "value", 'letters of "mnk"', repr(compiled_dims))
-    x, sfa = _pair("a", a)
-    w, sfb = _pair("b", b)
+    x, sfa = unpack_pair("a", a)
+    w, sfb = unpack_pair("b", b)
     block_scaled_nt(x, sfa, w, sfb, d)
 
 
