@@ -11,6 +11,7 @@ import torch
 
 import deep_gemm
 from deep_gemm import config
+from deep_gemm.config.candidates import store_choices
 from deep_gemm.kernels import plan
 from deep_gemm.problem import GemmProblem
 from deep_gemm.testing import poison, problems
@@ -331,7 +332,30 @@ def test_more_than_two_to_the_31_elements(m, n, k, seed):
 
 # --- every configuration --------------------------------------------------------------------
 
-CONFIGS = config.candidates(config.by_name("h200"))
+H200 = config.by_name("h200")
+# Beyond the candidates: narrow and odd multiples of 8 and 16, one and two partial sums, boxes of 8,
+# 16, 32 and 64 output columns, tiles over three blocks of B's scales, few stages.
+UNUSUAL = {
+    1: [(64, 8), (64, 24), (64, 40), (64, 104), (64, 152), (64, 192), (128, 88)],
+    2: [(128, 8), (128, 24), (128, 72), (128, 176), (256, 16), (256, 72), (256, 120)],
+    3: [(192, 8), (192, 40), (192, 80), (192, 112)],
+}
+
+
+def unusual():
+    """Return legal configurations nobody would choose, shallow and deep, with each cluster."""
+    for warpgroups, tiles in UNUSUAL.items():
+        for block_m, block_n in tiles:
+            tile = config.TileConfig(block_m, block_n, warpgroups)
+            for cluster in ((1, 1), (2, 1), (1, 2)):
+                for stages in (2, 3):
+                    for store in store_choices(tile):
+                        found = config.GemmConfig(tile, *cluster, stages, store)
+                        if not config.reasons(found, H200):
+                            yield found
+
+
+CONFIGS = (*config.candidates(H200), *unusual())
 
 
 @pytest.fixture(scope="module")
