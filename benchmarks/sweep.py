@@ -1,6 +1,6 @@
 """Time the candidates of the cost model on the dense suite: is the chosen one near the best?
 
-    python3 benchmarks/sweep.py OUT.json [--top 12] [--m 64 128] [--n 2112] [--k 7168]
+    python3 benchmarks/sweep.py OUT.json [--top 16] [--m 64 128] [--n 2112] [--k 7168]
 
 For each shape, the `top` candidates by predicted time are measured (CUDA-graph replay over rotating
 inputs, median; microseconds per call). Prints, per shape, the chosen and the best, and at the end
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,8 +20,9 @@ from deep_gemm.config import Candidate, GemmConfig, explain, forced, from_index
 from deep_gemm.jit import build
 from deep_gemm.kernels.gemm_sm90 import translation_unit
 from deep_gemm.problem import GemmProblem
-from deep_gemm.testing.dense_suite import NK, M, operand_sets, ours
-from deep_gemm.testing.timing import set_count, time_calls
+from deep_gemm.testing.dense_suite import Operands, Weight, ours, rotating_sets, shapes
+from deep_gemm.testing.summary import geometric_mean
+from deep_gemm.testing.timing import time_calls
 
 
 def main() -> None:
@@ -32,49 +32,37 @@ def main() -> None:
     )
     parser.add_argument("out", type=Path)
     parser.add_argument("--top", type=int, default=16, help="candidates timed per shape")
-    parser.add_argument("--m", type=int, nargs="*", default=list(M))
+    parser.add_argument("--m", type=int, nargs="*", default=[])
     parser.add_argument("--n", type=int, nargs="*", default=[])
     parser.add_argument("--k", type=int, nargs="*", default=[])
     args = parser.parse_args()
-    shapes = [
-        (m, n, k)
-        for n, k in NK
-        for m in args.m
-        if (not args.n or n in args.n) and (not args.k or k in args.k)
-    ]
-    rows = sweep(shapes, args.top)
+    rows = sweep(shapes(args.m, args.n, args.k), args.top)
     args.out.write_text(json.dumps(rows))
     behind = [row["chosen_us"] / row["best_us"] for row in rows]
-    mean = math.exp(sum(map(math.log, behind)) / len(behind))
+    mean = geometric_mean(behind)
     print(f"chosen over best measured: mean {mean:.3f}, worst {max(behind):.3f}")
 
 
-def sweep(shapes: list[tuple[int, int, int]], top: int) -> list[dict]:
+def sweep(wanted: list[tuple[int, int, int]], top: int) -> list[dict]:
     """Return one row per shape: predicted and measured microseconds of its best candidates."""
     device = from_index(torch.cuda.current_device())
-    ranked = {shape: explain(GemmProblem.block_scaled(*shape), device)[:top] for shape in shapes}
+    ranked = {shape: explain(GemmProblem.block_scaled(*shape), device)[:top] for shape in wanted}
     configs = {candidate.config for found in ranked.values() for candidate in found}
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda config: build(translation_unit(config)), configs))
     rows: list[dict] = []
-    weights: list = []
-    last = None
-    for m, n, k in shapes:
-        if last != (n, k):
-            weights, last = [], (n, k)
-        rows.append(_row((m, n, k), ranked[m, n, k], weights))
+    weights: dict[tuple[int, int], list[Weight]] = {}
+    for m, n, k in wanted:
+        if (n, k) not in weights:
+            weights = {(n, k): []}
+        rows.append(_row((m, n, k), ranked[m, n, k], weights[n, k]))
     return rows
 
 
-def _row(shape: tuple[int, int, int], found: list[Candidate], weights: list) -> dict:
+def _row(shape: tuple[int, int, int], found: list[Candidate], weights: list[Weight]) -> dict:
     m, n, k = shape
-    sets = operand_sets(m, n, k, set_count(m * k + n * k + 2 * m * n), weights)
-    measured = {}
-    for candidate in found:
-        measured[candidate.config.name] = (
-            round(candidate.estimate_us, 2),
-            _time(candidate.config, sets),
-        )
+    sets = rotating_sets(m, n, k, weights)
+    measured = {c.config.name: (round(c.estimate_us, 2), _time(c.config, sets)) for c in found}
     chosen = next(c.config.name for c in found if c.chosen)
     best = min(measured, key=lambda name: measured[name][1])
     row = {
@@ -88,7 +76,7 @@ def _row(shape: tuple[int, int, int], found: list[Candidate], weights: list) -> 
     return row
 
 
-def _time(config: GemmConfig, sets: list) -> float:
+def _time(config: GemmConfig, sets: list[Operands]) -> float:
     with forced(config):
         return round(time_calls(ours(sets), target_ms=3.0, replays=5).us, 3)
 

@@ -16,9 +16,10 @@ import torch
 from .. import fp8_gemm_nt
 from ..config import from_index, select
 from ..problem import GemmProblem
-from ..quant.layout import align, ceil_div
-from ..reference.gemm import float64_gemm_nt
-from .numerics import block_scaled_bound, compare
+from ..quant.layout import align
+from ..quant.recipe import BLOCK_128X128, ROW_1X128
+from .numerics import compare, reference_and_bound
+from .problems import lay_out_sfa, random_e4m3, random_scales
 from .timing import Call, SmClock, host_time_us, set_count, time_calls
 
 KIND = "dense_fp8"
@@ -38,8 +39,6 @@ HOST_ROUNDS = 20
 CHECKED_ROWS = 16
 
 Row = dict[str, Any]
-
-
 Weight = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -72,30 +71,24 @@ def shapes(
 Maker = Callable[[Sequence[Operands]], list[Call]]
 
 
-def random_fp8(*shape: int) -> torch.Tensor:
-    """Return normal random data of standard deviation 60, cut to e4m3's range, on the GPU."""
-    data = torch.randn(*shape, device="cuda", dtype=torch.float32)
-    return data.mul_(60).clamp_(-448, 448).to(torch.float8_e4m3fn)
-
-
-def random_scales(*shape: int) -> torch.Tensor:
-    """Return float32 scales uniform in [0.5, 1.5) on the GPU."""
-    return torch.rand(*shape, device="cuda") + 0.5
+def rotating_sets(m: int, n: int, k: int, weights: list[Weight]) -> list[Operands]:
+    """Return as many input sets as are together larger than L2; `weights` as in operand_sets."""
+    return operand_sets(m, n, k, set_count(m * k + n * k + 2 * m * n), weights)
 
 
 def operand_sets(m: int, n: int, k: int, count: int, weights: list[Weight]) -> list[Operands]:
     """Return `count` input sets; `weights` keeps the (b, sfb) pairs drawn for this n and k.
 
-    The A scales are MN-major with a leading dimension padded to 16 bytes, the layout kernels read
-    in place.
+    The A scales are MN-major with a leading dimension padded to 16 bytes, as other libraries want
+    them.
     """
-    kb, nb = ceil_div(k, 128), ceil_div(n, 128)
     while len(weights) < count:
-        weights.append((random_fp8(n, k), random_scales(nb, kb)))
+        sfb = random_scales(BLOCK_128X128.shape(n, k), "cuda")
+        weights.append((random_e4m3(n, k, "cuda"), sfb))
     return [
         Operands(
-            a=random_fp8(m, k),
-            sfa=random_scales(kb, align(m, 4))[:, :m].t(),
+            a=random_e4m3(m, k, "cuda"),
+            sfa=lay_out_sfa(random_scales(ROW_1X128.shape(m, k), "cuda"), "mn_major_aligned"),
             b=b,
             sfb=sfb,
             d=torch.empty(m, n, device="cuda", dtype=torch.bfloat16),
@@ -159,7 +152,7 @@ def measure(wanted: Sequence[tuple[int, int, int]], clock: SmClock | None = None
     for m, n, k in wanted:
         if (n, k) not in weights:
             weights = {(n, k): []}
-        sets = operand_sets(m, n, k, set_count(m * k + n * k + 2 * m * n), weights[n, k])
+        sets = rotating_sets(m, n, k, weights[n, k])
         row: Row = {"kind": KIND, "m": m, "n": n, "k": k}
         _attempt(row, "ours", partial(_measure_ours, row, sets, clock))
         for name, make in peer_calls(m, n).items():
@@ -186,10 +179,8 @@ def check_rows(s: Operands) -> None:
     m = s.d.shape[0]
     for rows in {(0, min(m, CHECKED_ROWS)), (max(0, m - CHECKED_ROWS), m)}:
         part = slice(*rows)
-        a, sfa = s.a[part], s.sfa[part]
-        reference = float64_gemm_nt(a, sfa, s.b, s.sfb)
-        bound = block_scaled_bound(a, sfa, s.b, s.sfb, torch.bfloat16)
-        report = compare(s.d[part], reference, bound)
+        judged = reference_and_bound(s.a[part], s.sfa[part], s.b, s.sfb, torch.bfloat16)
+        report = compare(s.d[part], *judged)
         if not report.ok:
             raise ValueError(f"wrong values in rows {rows[0]} to {rows[1]}: {report}")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from deep_gemm.config import by_name, candidates
 from deep_gemm.config.smem_plan import plan
+from deep_gemm.errors import CompileError
 from deep_gemm.jit import build, sass
 from deep_gemm.kernels.gemm_sm90 import translation_unit
 
@@ -52,10 +55,6 @@ def test_descriptors_stay_in_uniform_registers(tile, kept_cache):
 
 
 def test_the_kernel_checks_the_shared_memory_plan(kept_cache):
-    from dataclasses import replace
-
-    from deep_gemm.errors import CompileError
-
     unit = translation_unit(CANDIDATES[0])
     total = plan(CANDIDATES[0]).total
     wrong = replace(unit, source=unit.source.replace(f"= {total};", f"= {total + 16};"))
