@@ -22,6 +22,11 @@ PEERS = ROOT / "benchmarks" / "peers" / "h200.json"
 BEGIN, END = "<!-- performance: begin -->", "<!-- performance: end -->"
 SHOWN_M = (1, 16, 64, 128, 512, 1024, 4096, 8192)
 NOTHING = "No record is committed yet; `make gpu-bench` on a Hopper GPU writes one."
+# Where the record holds both forms of the call.
+FORMS = (
+    "Up to M = 128 our call is made with `static_b=True`, as decoding with fixed weights allows; "
+    "the plain form is without. Above, there is only the plain form."
+)
 
 Row = Mapping[str, Any]
 
@@ -31,8 +36,10 @@ def render(found: Mapping[str, Any] | None, peers: Mapping[str, Any]) -> str:
     if not found or not found.get("rows"):
         return NOTHING
     ratios = summary.comparisons(peers["rows"])
-    parts = [_header(found), _classes(found["rows"], ratios), _times(found["rows"], peers["rows"])]
-    return "\n\n".join([*parts, _calls(found)])
+    rows = found["rows"]
+    parts = [_header(found), *([FORMS] if any("ours_plain" in row for row in rows) else [])]
+    parts += [_classes(rows, ratios), _times(rows, peers["rows"]), _calls(found)]
+    return "\n\n".join(parts)
 
 
 def _header(found: Mapping[str, Any]) -> str:
@@ -66,7 +73,6 @@ def _times(rows: Sequence[Row], peers: Sequence[Row]) -> str:
     by_shape = {(row["n"], row["k"], row["m"]): row for row in rows}
     nks = list(dict.fromkeys((row["n"], row["k"]) for row in rows))
     shown = [m for m in SHOWN_M if any(row["m"] == m for row in rows)]
-    ratio = summary.versus_recorded(peers)
     lines = [
         "Microseconds per call, and in parentheses upstream's recorded time, corrected, over ours:",
         "",
@@ -74,16 +80,23 @@ def _times(rows: Sequence[Row], peers: Sequence[Row]) -> str:
         "|---|" + "---:|" * len(shown),
     ]
     for n, k in nks:
-        cells = [_cell(by_shape.get((n, k, m)), ratio) for m in shown]
-        lines.append(f"| {n} x {k} | " + " | ".join(cells) + " |")
+        found = [by_shape.get((n, k, m)) for m in shown]
+        lines.append(f"| {n} x {k} | " + _cells(found, peers, "ours"))
+        if any(row and "ours_plain" in row for row in found):
+            lines.append(f"| {n} x {k}, plain | " + _cells(found, peers, "ours_plain"))
     return "\n".join(lines)
 
 
-def _cell(row: Row | None, ratio: summary.Ratio) -> str:
-    if row is None or not row.get("ours"):
+def _cells(rows: Sequence[Row | None], peers: Sequence[Row], form: str) -> str:
+    ratio = summary.versus_recorded(peers, form)
+    return " | ".join(_cell(row, form, ratio) for row in rows) + " |"
+
+
+def _cell(row: Row | None, form: str, ratio: summary.Ratio) -> str:
+    if row is None or not row.get(form):
         return "-"
     value = ratio(row)
-    return f"{row['ours']:.1f}" + (f" ({value:.2f})" if value is not None else "")
+    return f"{row[form]:.1f}" + (f" ({value:.2f})" if value is not None else "")
 
 
 def _calls(found: Mapping[str, Any]) -> str:

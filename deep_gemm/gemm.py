@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -21,7 +22,9 @@ Run: TypeAlias = Callable[..., None]
 _plans: dict[tuple[object, ...], Run] = {}
 
 
-def matmul(a: Pair, b: Pair, out: torch.Tensor | None = None) -> torch.Tensor:
+def matmul(
+    a: Pair, b: Pair, out: torch.Tensor | None = None, *, static_b: bool = False
+) -> torch.Tensor:
     """Return D = A @ B^T of two FP8 matrices with block scales, accumulated in FP32.
 
     Requirements: A, B and D row-major (rows contiguous); all tensors on one device, CUDA (compute
@@ -34,9 +37,14 @@ def matmul(a: Pair, b: Pair, out: torch.Tensor | None = None) -> torch.Tensor:
         b: (B, sfb) or ScaledTensor. B float8_e4m3fn [N, K]; sfb float32 [ceil(N / 128),
             ceil(K / 128)], one scale for each 128 x 128 block, any strides.
         out: bfloat16 [M, N], written in place; allocated where None.
+        static_b: the caller's word that no kernel still in flight on the stream writes B or sfb, as
+            with the weights of a network. Under programmatic dependent launch (set_pdl) B is then
+            read while the kernel before still runs, which saves a microsecond or more of a short
+            call; if the word is false, stale values of B are multiplied.
 
     Products of 128 along K are summed by the tensor cores, scaled by sfa * sfb and added in FP32,
-    in order of K; the result is rounded to bf16 once. M = 0 or N = 0 does nothing, K = 0 gives
+    in order of K; the result is rounded to bf16 once. Where few tiles would leave SMs idle, parts of K
+    are summed apart and then added, always in the same order: equal calls give equal bits. M = 0 or N = 0 does nothing, K = 0 gives
     zeros. A NaN in a row of A stays in that row.
 
     Cost: the first call with new metadata (shapes, strides) makes a launch plan, and compiles a
@@ -53,7 +61,7 @@ def matmul(a: Pair, b: Pair, out: torch.Tensor | None = None) -> torch.Tensor:
         checks.matrix("a", x)
         checks.matrix("b", w)
         out = torch.empty(x.shape[0], w.shape[0], dtype=torch.bfloat16, device=x.device)
-    block_scaled_nt(x, sfa, w, sfb, out)
+    block_scaled_nt(x, sfa, w, sfb, out, static_b)
     return out
 
 
@@ -69,12 +77,17 @@ def unpack_pair(name: str, pair: Pair) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def block_scaled_nt(
-    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, d: torch.Tensor
+    a: torch.Tensor,
+    sfa: torch.Tensor,
+    b: torch.Tensor,
+    sfb: torch.Tensor,
+    d: torch.Tensor,
+    static_b: bool = False,
 ) -> None:
     """Write D = A @ B^T for 1x128 scales of A and 128x128 scales of B; see matmul()."""
     try:
         key = (
-            settings.version(),
+            settings.version(), static_b,
             a.get_device(), a.shape, a.stride(), a.dtype,
             sfa.get_device(), sfa.shape, sfa.stride(), sfa.dtype,
             b.get_device(), b.shape, b.stride(), b.dtype,
@@ -87,7 +100,7 @@ def block_scaled_nt(
         raise
     run = _plans.get(key)
     if run is None:
-        run = _plan(a, sfa, b, sfb, d)
+        run = _plan(a, sfa, b, sfb, d, static_b)
         # Plans are kept for CUDA tensors only: get_device() is -1 for every other kind of device.
         if a.is_cuda:
             if len(_plans) >= _MAX_PLANS:
@@ -97,10 +110,15 @@ def block_scaled_nt(
 
 
 def _plan(
-    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, d: torch.Tensor
+    a: torch.Tensor,
+    sfa: torch.Tensor,
+    b: torch.Tensor,
+    sfb: torch.Tensor,
+    d: torch.Tensor,
+    static_b: bool,
 ) -> Run:
     """Check everything but addresses, and return what runs such tensors from now on."""
-    problem = _check(a, sfa, b, sfb, d)
+    problem = replace(_check(a, sfa, b, sfb, d), static_b=static_b)
     if problem.m == 0 or problem.n == 0:
         return _nothing
     if problem.k == 0:

@@ -15,6 +15,7 @@ class GemmProblem:
     m, n, k: extents.
     a_dtype, b_dtype, d_dtype: element types.
     scale_a, scale_b: which elements share a scale.
+    static_b: no kernel still in flight writes B or its scales.
     """
 
     m: int
@@ -25,11 +26,12 @@ class GemmProblem:
     d_dtype: DType = BF16
     scale_a: ScaleRecipe = ROW_1X128
     scale_b: ScaleRecipe = BLOCK_128X128
+    static_b: bool = False
 
     @classmethod
-    def block_scaled(cls, m: int, n: int, k: int) -> GemmProblem:
+    def block_scaled(cls, m: int, n: int, k: int, static_b: bool = False) -> GemmProblem:
         """Return e4m3 x e4m3 into bf16 with 1x128 scales on A and 128x128 scales on B."""
-        return cls(m, n, k)
+        return cls(m, n, k, static_b=static_b)
 
     @property
     def flops(self) -> int:

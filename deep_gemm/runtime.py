@@ -71,7 +71,7 @@ def warmup(m: Iterable[int], n: int, k: int, device: int | None = None) -> list[
 
     index = torch.cuda.current_device() if device is None else device
     spec = from_index(index)
-    cap = min(settings.current().num_sms or spec.sm_count, spec.sm_count)
+    cap = settings.current().num_sms
     problems = (GemmProblem.block_scaled(rows, n, k) for rows in m if rows > 0)
     configs = list(dict.fromkeys(select(problem, spec, cap) for problem in problems))
     for config in configs:

@@ -6,6 +6,7 @@ Environment variables are read when they are needed, never at import.
 |---|---|---|
 | DG_JIT_CACHE_DIR | $HOME/.deep_gemm | where compiled kernels are kept |
 | DG_JIT_DEBUG | 0 | 1: log every compile and cache decision to stderr |
+| DG_FFMA_INTERLEAVE | 0 | 1: interleave the FFMA of newly built kernels with yield hints |
 | DG_PRINT_CONFIGS | 0 | 1: print the configuration chosen for every new problem |
 """
 

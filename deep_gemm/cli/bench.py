@@ -33,8 +33,9 @@ def bench(
     """Time the dense FP8 shapes on this GPU beside cuBLASLt and torch on the same inputs.
 
     Each figure is the median replay of a CUDA graph whose calls rotate over inputs larger together
-    than L2. With -n and -k both given, any shape can be measured. Exit status 1 where one of our
-    own calls failed or gave wrong values.
+    than L2. Up to M = 128, as in decoding with fixed weights, ours is called with static_b=True and
+    timed in its plain form as well. With -n and -k both given, any shape can be measured. Exit
+    status 1 where one of our own calls failed or gave wrong values.
     """
     if suite != "dense":
         raise typer.BadParameter(f"no suite {suite!r}; there is one: dense", param_hint="--suite")
@@ -48,9 +49,8 @@ def bench(
         part |= host_and_first_call()
     if json_path:
         write_record(json_path, part, command(against, m or [], n or [], k or []))
-    failed = [row for row in rows if not row.get("ours")]
-    if failed:
-        console.fail("\n".join(_failure(row) for row in failed))
+    if failed := [text for row in rows for text in failures(row)]:
+        console.fail("\n".join(failed))
 
 
 def read_peers(path: Path) -> list[Row]:
@@ -78,21 +78,26 @@ def measure(ms: Ints, ns: Ints, ks: Ints) -> list[Row]:
 
 
 COLUMNS = (
-    ("m", 5), ("n", 6), ("k", 6), ("ours us", 9), ("TFLOPS", 7), ("GB/s", 6), ("floor", 6),
-    ("MHz", 5), ("tensor us", 10), ("ratio", 6), ("block us", 10), ("ratio", 6), ("row us", 10),
+    ("m", 5), ("n", 6), ("k", 6), ("ours us", 9), ("plain us", 9), ("TFLOPS", 7), ("GB/s", 6),
+    ("floor", 6), ("MHz", 5), ("tensor us", 10), ("ratio", 6), ("block us", 10), ("ratio", 6),
+    ("row us", 10),
 )  # fmt: skip
 HEADER = " ".join(f"{name:>{width}}" for name, width in COLUMNS) + "  config"
 
 
 def line(row: Row) -> str:
-    """Return one row as text: our time, rates, share of the floor, and the others' times."""
+    """Return one row as text: our times, rates, share of the floor, and the others' times.
+
+    The plain form has a time of its own up to M = 128; rates, floor and ratios are of `ours`.
+    """
     from ..testing import summary
 
     tensor, block = summary.versus("cublas_tensor")(row), summary.versus("cublas_block")(row)
     share = summary.floor_share(row)
     cells = (
         row["m"], row["n"], row["k"],
-        _fixed(row.get("ours"), 2), _fixed(summary.tflops(row), 0), _fixed(summary.gbs(row), 0),
+        _fixed(row.get("ours"), 2), _fixed(row.get("ours_plain"), 2),
+        _fixed(summary.tflops(row), 0), _fixed(summary.gbs(row), 0),
         "-" if share is None else f"{100 * share:.0f}%", row.get("mhz") or "-",
         _fixed(row.get("cublas_tensor"), 2), _fixed(tensor, 2),
         _fixed(row.get("cublas_block"), 2), _fixed(block, 2), _fixed(row.get("torch_row"), 2),
@@ -165,6 +170,10 @@ def write_record(target: Path, part: Row, command: str) -> None:
     console.out.print(f"record: {path}", markup=False, soft_wrap=True)
 
 
-def _failure(row: Row) -> str:
-    reason = row.get("errors", {}).get("ours", "no figure")
-    return f"{row['m']} x {row['n']} x {row['k']}: {reason}"
+def failures(row: Row) -> list[str]:
+    """Return a sentence for each form of our call that gave no figure."""
+    forms = [form for form in ("ours", "ours_plain") if form == "ours" or form in row]
+    shape, errors = f"{row['m']} x {row['n']} x {row['k']}", row.get("errors", {})
+    return [
+        f"{shape}, {form}: {errors.get(form, 'no figure')}" for form in forms if not row.get(form)
+    ]

@@ -30,14 +30,19 @@ def diagnose(
 ) -> None:
     """Print device, versions, cache, and the configuration of a product with the runners-up.
 
-    The chosen kernel is compiled where it is not in the cache yet; no GPU is needed.
+    Also what padding would gain; where a GPU refuses the extents, the rest is about the least
+    padding it takes. The chosen kernel is compiled where it is not in the cache yet; no GPU is
+    needed.
     """
     from ..problem import GemmProblem
+    from . import padding
 
     show_machine()
     show_cache()
     spec = _spec(device)
     problem = GemmProblem.block_scaled(m, n, k)
+    show_padding(problem, spec)
+    problem = padding.served(problem)
     show_choice(problem, spec, candidates)
     show_kernel(problem, spec)
 
@@ -92,6 +97,26 @@ def _spec(name: str | None) -> DeviceSpec:
 
         return config.from_index(torch.cuda.current_device())
     return config.by_name(name or "h200")
+
+
+def show_padding(problem: GemmProblem, spec: DeviceSpec) -> None:
+    """Print whether the extents are served on a GPU, and the predicted times of padded ones."""
+    from .. import settings
+    from . import padding
+
+    refusals = padding.refusals(problem)
+    for sentence in refusals:
+        console.out.print(f"not served on a GPU: {sentence}", markup=False, soft_wrap=True)
+    found = padding.choices(problem, spec, settings.current().num_sms)
+    if len(found) > 1 or refusals:
+        made = console.table("padding", ("extents", "M x N x K"), ("predicted us", "of the first"))
+        made.add_column("configuration")
+        for row in found:
+            shape = f"{row.problem.m} x {row.problem.n} x {row.problem.k}"
+            share = f"{row.us / found[0].us:.3f}"
+            made.add_row(row.what, shape, f"{row.us:.2f}", share, row.config.name)
+        console.out.print(made)
+    console.out.print(padding.verdict(found), markup=False, soft_wrap=True)
 
 
 def show_choice(problem: GemmProblem, spec: DeviceSpec, count: int) -> None:

@@ -6,44 +6,95 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from .cost_model import K_BLOCK_CYCLES
+from ..problem import GemmProblem
+from .cost_model import K_BLOCK_CYCLES, SWAPPED_K_BLOCK_CYCLES
 from .device import DeviceSpec
 from .legality import MAX_STAGES, reasons
 from .smem_plan import plan
-from .tile import GemmConfig, StoreConfig, TileConfig
+from .tile import WAVE_M, GemmConfig, StoreConfig, TileConfig
 
-_CLUSTERS = ((1, 1), (2, 1), (1, 2))
+_NO_STORE = StoreConfig(0, 0, 0)
 _WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}  # by BLOCK_M
+# K split over a cluster: (BLOCK_M, BLOCK_N, split_k, cluster_m, cluster_n, ctas_per_sm).
+_SPLIT = (
+    (64, 32, 2, 1, 1, 1), (64, 32, 2, 1, 1, 2), (64, 32, 4, 1, 1, 1),
+    (64, 64, 2, 1, 1, 1), (64, 64, 4, 1, 1, 1), (64, 64, 4, 2, 1, 1), (64, 64, 8, 1, 1, 1),
+    (64, 96, 2, 1, 1, 1), (64, 96, 2, 2, 1, 1), (64, 96, 4, 1, 1, 1), (64, 96, 4, 2, 1, 1),
+    (64, 128, 2, 2, 1, 1), (64, 128, 2, 1, 2, 1), (64, 128, 4, 1, 1, 1),
+    (128, 64, 2, 1, 1, 1), (128, 96, 2, 1, 1, 1), (128, 96, 2, 2, 1, 1), (128, 96, 4, 1, 1, 1),
+    (128, 128, 2, 1, 1, 1),
+)  # fmt: skip
+# Tokens as columns: (split_k, ctas_per_sm) by BLOCK_M.
+_SWAPPED = {
+    64: ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2)),
+    128: ((1, 1), (2, 1), (4, 1)),
+}
 
 
 @cache
 def candidates(device: DeviceSpec) -> tuple[GemmConfig, ...]:
     """Return all legal configurations for a device, each with as many stages as fit."""
-    return tuple(c for c in _enumerate(device) if not reasons(c, device))
+    found = (complete(config, device) for config in _enumerate())
+    return tuple(config for config in found if not reasons(config, device))
 
 
-def _enumerate(device: DeviceSpec) -> Iterator[GemmConfig]:
+def _enumerate() -> Iterator[GemmConfig]:
+    """Yield tiles with their clusters, neither stages nor store chosen yet."""
     for block_m, block_n in K_BLOCK_CYCLES:
-        tile = TileConfig(block_m, block_n, _WARPGROUPS[block_m])
-        for cluster_m, cluster_n in _CLUSTERS:
-            for store in store_choices(tile):
-                yield deepest(GemmConfig(tile, cluster_m, cluster_n, 0, store), device)
+        for cluster_m, cluster_n in _clusters(block_m, block_n):
+            yield GemmConfig(_tile(block_m, block_n), cluster_m, cluster_n, 0, _NO_STORE)
+    for block_m, block_n, split_k, cluster_m, cluster_n, ctas_per_sm in _SPLIT:
+        yield GemmConfig(
+            _tile(block_m, block_n), cluster_m, cluster_n, 0, _NO_STORE, split_k, False, ctas_per_sm
+        )
+    for block_m, block_n in SWAPPED_K_BLOCK_CYCLES:
+        for split_k, ctas_per_sm in _SWAPPED[block_m]:
+            yield GemmConfig(
+                _tile(block_m, block_n), 1, 1, 0, _NO_STORE, split_k, True, ctas_per_sm
+            )
 
 
-def store_choices(tile: TileConfig) -> list[StoreConfig]:
-    """Return the ways to stage a tile's output.
+def _clusters(block_m: int, block_n: int) -> tuple[tuple[int, int], ...]:
+    """Return the ways to share operands that were ever the best of a sweep."""
+    if (block_m, block_n) in ((128, 144), (192, 96)):
+        return ((1, 1),)
+    if block_m == 64 or (block_m, block_n) == (128, 128):
+        return ((1, 1), (2, 1))
+    return ((1, 1), (2, 1), (1, 2))
 
-    A whole tile is written without waiting. Where that much memory would cost the fourth stage,
-    one slab written in turn is a choice too.
+
+def suits(config: GemmConfig, problem: GemmProblem, num_sms: int) -> bool:
+    """Say whether a configuration is worth pricing for a problem.
+
+    A swapped tile must hold all tokens and be the narrowest that does; a cluster must fit.
     """
-    box = next(b for b in (64, 32, 16, 8) if tile.block_n % b == 0)
-    whole = StoreConfig(box, tile.block_n, tile.waves)
-    return [whole, StoreConfig(box, 64, 1)] if (tile.waves, box) == (2, 64) else [whole]
+    if config.cluster > num_sms:
+        return False
+    widths = sorted({n for _, n in SWAPPED_K_BLOCK_CYCLES})
+    fits = next((n for n in widths if n >= problem.m), None)
+    return not config.swapped or config.tile.block_n == fits
+
+
+def _tile(block_m: int, block_n: int) -> TileConfig:
+    return TileConfig(block_m, block_n, _WARPGROUPS[block_m])
+
+
+def complete(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
+    """Return a configuration with its store path, and as many stages as fit."""
+    return deepest(replace(config, store=store_choice(config)), device)
+
+
+def store_choice(config: GemmConfig) -> StoreConfig:
+    """Return how a tile's output is staged: whole, in the widest boxes that its columns allow."""
+    if config.swapped:
+        return StoreConfig(WAVE_M, config.piece_n, config.tile.waves)
+    box = next(b for b in (64, 32, 16, 8) if config.piece_n % b == 0)
+    return StoreConfig(box, config.piece_n, config.tile.waves)
 
 
 def deepest(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
     """Return the configuration with the most stages that fit, at most MAX_STAGES."""
     fixed = plan(replace(config, num_stages=0)).total
     per_stage = plan(replace(config, num_stages=1)).total - fixed
-    stages = (device.smem_bytes - fixed) // per_stage
+    stages = (device.smem_per_cta(config.ctas_per_sm) - fixed) // per_stage
     return replace(config, num_stages=min(MAX_STAGES, stages))

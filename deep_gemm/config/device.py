@@ -8,6 +8,9 @@ from functools import cache
 from ..errors import ArgumentError
 
 
+RESERVED_SMEM = 1024  # bytes of every resident CTA, for the system
+
+
 @dataclass(frozen=True)
 class DeviceSpec:
     """One kind of GPU.
@@ -22,10 +25,21 @@ class DeviceSpec:
     smem_bytes: int
     hbm_bytes_per_us: float
 
+    def budget(self, cap: int) -> int:
+        """Return how many SMs a grid may use under a cap; 0 means no cap."""
+        return min(cap or self.sm_count, self.sm_count)
+
+    def smem_per_cta(self, ctas_per_sm: int) -> int:
+        """Return the shared memory that each of so many CTAs on an SM can have, in bytes.
+
+        The SM has RESERVED_SMEM more than one CTA can have, and each CTA takes that much of it.
+        """
+        return (self.smem_bytes + RESERVED_SMEM) // ctas_per_sm // 1024 * 1024 - RESERVED_SMEM
+
 
 # H200: the rate is fitted with the cost model (NVIDIA H200, CUDA 13.0, 2026-11-29).
 # The others: the same chip with the rate scaled by its data sheet's memory; not measured.
-H200 = DeviceSpec("h200", 132, 232448, 3.85e6)
+H200 = DeviceSpec("h200", 132, 232448, 4.47e6)
 H100 = replace(H200, name="h100", hbm_bytes_per_us=2.7e6)
 H800 = replace(H200, name="h800", hbm_bytes_per_us=2.7e6)
 H20 = replace(H200, name="h20", sm_count=78, hbm_bytes_per_us=3.2e6)

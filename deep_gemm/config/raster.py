@@ -10,9 +10,9 @@ from .tile import GemmConfig
 
 @dataclass(frozen=True)
 class Raster:
-    """Counts of clusters along M and N, and the bands in which they are walked.
+    """Counts of clusters along the product's rows and columns, and the bands they are walked in.
 
-    A band is `band` clusters wide along M (band_on_m) or N, and as long as the other axis.
+    A band is `band` clusters wide along rows (band_on_m) or columns, and as long as the other axis.
     """
 
     clusters_m: int
@@ -29,13 +29,13 @@ class Raster:
 def raster(problem: GemmProblem, config: GemmConfig, resident: int) -> Raster:
     """Return the walk for `resident` clusters at a time.
 
-    Of both axes and all widths it takes the one that reads fewest rows of A and B: a band along M
-    reads its rows of A once and all of B, and within a wave the rows of both must share L2.
+    Of both axes and all widths it takes the one that reads least of A and B: a band along one axis
+    reads its share of that operand once and all of the other, and within a wave both share L2.
     """
     rows_m = config.tile.block_m * config.cluster_m
     rows_n = config.tile.block_n * config.cluster_n
-    clusters_m = -(-problem.m // rows_m)
-    clusters_n = -(-problem.n // rows_n)
+    rows, columns = config.oriented(problem.m, problem.n)
+    clusters_m, clusters_n = -(-rows // rows_m), -(-columns // rows_n)
 
     def rows_read(band_on_m: bool, band: int) -> tuple[int, int]:
         across, along = (clusters_m, clusters_n) if band_on_m else (clusters_n, clusters_m)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from .. import settings
 from ..problem import GemmProblem
-from .candidates import candidates
+from .candidates import candidates, suits
 from .cost_model import Estimate, estimate
 from .device import DeviceSpec
 from .tile import GemmConfig
@@ -39,16 +39,16 @@ def select(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> GemmCo
     """
     if _forced is not None:
         return _forced
-    return _select(problem, device, num_sms or device.sm_count)
+    return _select(problem, device, device.budget(num_sms))
 
 
 @lru_cache(maxsize=65536)
 def _select(problem: GemmProblem, device: DeviceSpec, num_sms: int) -> GemmConfig:
-    usable = [c for c in candidates(device) if c.cluster <= num_sms]
-    return min(usable, key=lambda c: _rank(problem, c, estimate(problem, c, device, num_sms)))
+    usable = [c for c in candidates(device) if suits(c, problem, num_sms)]
+    return min(usable, key=lambda c: _rank(c, estimate(problem, c, device, num_sms)))
 
 
-def _rank(problem: GemmProblem, config: GemmConfig, cost: Estimate) -> tuple[float, int, int]:
+def _rank(config: GemmConfig, cost: Estimate) -> tuple[float, int, int]:
     # Within a hundredth of a microsecond the smaller tile, then the smaller cluster.
     return round(cost.us, 2), config.tile.block_m * config.tile.block_n, config.cluster
 
@@ -58,10 +58,11 @@ def explain(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> list[
 
     Needs no GPU.
     """
-    sms = num_sms or device.sm_count
+    sms = device.budget(num_sms)
     chosen = select(problem, device, num_sms)
-    rows = [(c, estimate(problem, c, device, sms)) for c in candidates(device)]
-    rows.sort(key=lambda row: _rank(problem, *row))
+    usable = (c for c in candidates(device) if suits(c, problem, sms))
+    rows = [(c, estimate(problem, c, device, sms)) for c in usable]
+    rows.sort(key=lambda row: _rank(*row))
     best = next(cost for config, cost in rows if config == chosen)
     return [_candidate(config, cost, chosen, best) for config, cost in rows]
 

@@ -11,29 +11,34 @@ from .tile import BLOCK_K, WAVE_M, GemmConfig
 class SmemPlan:
     """Bytes of each region of a CTA's shared memory, in the order in which they lie."""
 
-    operand_a: int
-    operand_b: int
+    rows: int
+    columns: int
     output: int
+    exchange: int
     scales: int
     barriers: int
 
     @property
     def total(self) -> int:
         """Bytes of dynamic shared memory the kernel is launched with."""
-        return self.operand_a + self.operand_b + self.output + self.scales + self.barriers
+        return sum(vars(self).values())
 
 
 def plan(config: GemmConfig) -> SmemPlan:
     """Return the shared-memory plan of a configuration.
 
-    A stage holds BLOCK_M + BLOCK_N rows of 128 bytes, BLOCK_M scales of A and up to 4 of B.
+    A stage holds BLOCK_M + BLOCK_N rows of 128 bytes, a scale of each token (room for whole warps)
+    and up to 4 of the weights. Where K is split, every CTA is sent its piece of each other's sums.
     """
     tile, store, stages = config.tile, config.store, config.num_stages
     slab = WAVE_M * store.slab_columns * 2
+    tokens = tile.block_n if config.swapped else tile.block_m
+    exchanged = (config.split_k - 1) * tile.num_math_warpgroups * WAVE_M * config.piece_n * 4
     return SmemPlan(
-        operand_a=stages * tile.block_m * BLOCK_K,
-        operand_b=stages * tile.block_n * BLOCK_K,
+        rows=stages * tile.block_m * BLOCK_K,
+        columns=stages * tile.block_n * BLOCK_K,
         output=tile.num_math_warpgroups * store.num_buffers * slab,
-        scales=stages * (tile.block_m * 4 + 16),
-        barriers=stages * 2 * 8,
+        exchange=exchanged,
+        scales=stages * (-(-tokens // 32) * 32 * 4 + 16),
+        barriers=2 * 8 * (stages + 1),
     )

@@ -10,14 +10,22 @@ from dataclasses import dataclass
 BLOCK_K = 128
 WAVE_M = 64  # rows of one wgmma
 WARPGROUP_THREADS = 128
-# Registers of a math thread left for sums, by the number of math warpgroups; the rest holds
+CTA_REGISTERS = 65536  # of an SM, shared by its resident CTAs
+# Registers of a math thread left for sums, by math warpgroups and CTAs an SM holds; the rest holds
 # addresses, scales and loop state. Every candidate compiles without spills (NVRTC 13.0).
-MAX_ACCUMULATORS = {1: 208, 2: 192, 3: 128}
+MAX_ACCUMULATORS = {(1, 1): 216, (2, 1): 216, (3, 1): 144, (1, 2): 96, (2, 2): 48}
+# Registers of a producer and of a math thread after setmaxnreg; (0, 0) leaves them alone. Together
+# warpgroups may not exceed what a CTA is launched with: 2 x 232 + 40 = 3 x 168, 3 x 160 + 32 =
+# 4 x 128, 2 x 88 + 56 < 3 x 80.
+REGISTERS = {(1, 1): (0, 0), (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (0, 0), (2, 2): (56, 88)}
 
 
 @dataclass(frozen=True)
 class TileConfig:
-    """What one CTA computes: BLOCK_M x BLOCK_N outputs, by so many math warpgroups."""
+    """What one CTA computes: BLOCK_M x BLOCK_N outputs, by so many math warpgroups.
+
+    BLOCK_M rows are dealt to wgmma by 64, BLOCK_N columns are its n.
+    """
 
     block_m: int
     block_n: int
@@ -33,26 +41,6 @@ class TileConfig:
         """Threads of a CTA: the math warpgroups and one producer warpgroup."""
         return (self.num_math_warpgroups + 1) * WARPGROUP_THREADS
 
-    @property
-    def partials(self) -> int:
-        """Partial sums in turn: 2 where registers allow, so that promotion overlaps MMAs."""
-        fits = 3 * self.block_n // 2 <= MAX_ACCUMULATORS[self.num_math_warpgroups]
-        return 2 if self.waves == 1 and fits else 1
-
-    @property
-    def accumulators(self) -> int:
-        """Registers a math thread holds for sums: every wave's total, and the partial sums."""
-        return (self.waves + self.partials) * self.block_n // 2
-
-    @property
-    def registers(self) -> tuple[int, int]:
-        """Registers of a producer and of a math thread after setmaxnreg; (0, 0) leaves them alone.
-
-        Warpgroups together may not exceed what a CTA is launched with:
-        2 x 224 + 56 = 3 x 168 and 3 x 152 + 56 = 4 x 128.
-        """
-        return {1: (0, 0), 2: (56, 224), 3: (56, 152)}[self.num_math_warpgroups]
-
 
 @dataclass(frozen=True)
 class StoreConfig:
@@ -67,8 +55,13 @@ class StoreConfig:
 class GemmConfig:
     """A tile, its cluster, its pipeline depth and its store path.
 
-    cluster_m: CTAs along M that share, by multicast, the rows of B.
-    cluster_n: CTAs along N that share the rows of A.
+    cluster_m: CTAs along the tile's rows that share, by multicast, its columns.
+    cluster_n: CTAs along its columns that share the rows.
+    split_k: CTAs of a cluster that compute one tile together, a part of K each.
+    swapped: rows of the tile are rows of B and its columns rows of A, so that few tokens do not
+        leave most of wgmma's 64 rows empty; plain, rows are of A and columns of B.
+    ctas_per_sm: CTAs that an SM is to hold; 2 caps registers and shared memory at half, so that
+        the kernel's successor in the stream can start before it ends.
     """
 
     tile: TileConfig
@@ -76,28 +69,83 @@ class GemmConfig:
     cluster_n: int
     num_stages: int
     store: StoreConfig
+    split_k: int = 1
+    swapped: bool = False
+    ctas_per_sm: int = 1
+
+    @property
+    def multicast(self) -> int:
+        """CTAs that share rows or columns of an operand."""
+        return self.cluster_m * self.cluster_n
 
     @property
     def cluster(self) -> int:
         """CTAs of a cluster."""
-        return self.cluster_m * self.cluster_n
+        return self.multicast * self.split_k
+
+    @property
+    def piece_n(self) -> int:
+        """Columns of a tile that one CTA stores: all, or its share where K is split."""
+        return -(-self.tile.block_n // 8 // self.split_k) * 8
+
+    @property
+    def partials(self) -> int:
+        """Partial sums in turn: 2 where registers allow, so that promotion overlaps MMAs."""
+        return 2 if self.tile.waves == 1 and self._sums(2) <= self.max_accumulators else 1
+
+    @property
+    def accumulators(self) -> int:
+        """Registers a math thread holds for sums: every wave's total, the partial sums, and column
+        scales."""
+        return self._sums(self.partials)
+
+    @property
+    def max_accumulators(self) -> int:
+        """Registers there are for sums; 0 where no such kernel is built."""
+        return MAX_ACCUMULATORS.get((self.tile.num_math_warpgroups, self.ctas_per_sm), 0)
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Registers of a producer and of a math thread after setmaxnreg; (0, 0) leaves them alone."""
+        return REGISTERS[self.tile.num_math_warpgroups, self.ctas_per_sm]
+
+    def _sums(self, partials: int) -> int:
+        scales = partials * self.tile.block_n // 4 if self.swapped else 0
+        return (self.tile.waves + partials) * self.tile.block_n // 2 + scales
+
+    def oriented(self, m: int, n: int) -> tuple[int, int]:
+        """Return the rows and columns of the tensor core's product for a problem's M and N."""
+        return (n, m) if self.swapped else (m, n)
 
     @property
     def name(self) -> str:
         """Short name, unique among configurations, used in kernel names and tables."""
         t, s = self.tile, self.store
-        return (
+        name = (
             f"{t.block_m}x{t.block_n}_w{t.num_math_warpgroups}_c{self.cluster_m}x{self.cluster_n}"
             f"_s{self.num_stages}_o{s.slab_columns}x{s.num_buffers}"
         )
+        name += f"_k{self.split_k}" if self.split_k > 1 else ""
+        name += "_t" if self.swapped else ""
+        return name + (f"_r{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "")
 
     def describe(self) -> str:
         """Return one sentence for people."""
         t = self.tile
-        shared = {(1, 1): "no multicast", (2, 1): "B multicast to 2", (1, 2): "A multicast to 2"}
+        rows, columns = ("B", "A") if self.swapped else ("A", "B")
+        shared = {
+            (1, 1): "no multicast",
+            (2, 1): f"{columns} multicast to 2",
+            (1, 2): f"{rows} multicast to 2",
+        }
         cluster = shared.get((self.cluster_m, self.cluster_n), f"{self.cluster_m}x{self.cluster_n}")
-        return (
-            f"tile {t.block_m} x {t.block_n} x {BLOCK_K}, {t.num_math_warpgroups} math warpgroups, "
-            f"{cluster}, {self.num_stages} stages, output by {self.store.num_buffers} slabs of "
-            f"64 x {self.store.slab_columns}"
-        )
+        parts = [
+            f"tile {t.block_m} rows of {rows} x {t.block_n} of {columns} x {BLOCK_K}",
+            f"{t.num_math_warpgroups} math warpgroups",
+            f"K split over {self.split_k}" if self.split_k > 1 else "",
+            cluster,
+            f"{self.num_stages} stages",
+            f"output by {self.store.num_buffers} slabs of 64 x {self.store.slab_columns}",
+            f"{self.ctas_per_sm} CTAs an SM" if self.ctas_per_sm > 1 else "",
+        ]
+        return ", ".join(filter(None, parts))

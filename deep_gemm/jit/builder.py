@@ -8,18 +8,26 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from typing import TypeAlias
 
 from .. import settings
 from ..errors import CompileError
-from . import cache, nvrtc, sass
+from . import cache, ffma_interleave, nvrtc, sass
 from .headers import headers_for
 from .unit import Built, TranslationUnit
 
-# Passes over the finished cubin, in order: (name, version, bytes to bytes). Part of every key.
-CUBIN_PASSES: tuple[tuple[str, int, Callable[[bytes], bytes]], ...] = ()
+# A pass over the finished cubin: name, version, and what turns the bytes into others.
+CubinPass: TypeAlias = tuple[str, int, Callable[[bytes], bytes]]
+
+_FFMA_INTERLEAVE = ("ffma_interleave", ffma_interleave.VERSION, ffma_interleave.interleave)
+
+
+def cubin_passes() -> tuple[CubinPass, ...]:
+    """Return the passes that are on now, in order; they are part of the key of what is built."""
+    return (_FFMA_INTERLEAVE,) if settings.flag("DG_FFMA_INTERLEAVE") else ()
 
 
 def build(unit: TranslationUnit) -> Built:
@@ -32,12 +40,15 @@ def build(unit: TranslationUnit) -> Built:
     Costs under a millisecond when known, tenths of a second when not.
     """
     headers = headers_for(unit.source)
-    key = cache_key(unit, headers)
+    passes = cubin_passes()
+    key = cache_key(unit, headers, passes)
     root = cache.configured_root()
-    return _flights.run((root, key), lambda: _find_or_compile(unit, headers, key))
+    return _flights.run((root, key), lambda: _find_or_compile(unit, headers, passes, key))
 
 
-def cache_key(unit: TranslationUnit, headers: Mapping[str, str]) -> str:
+def cache_key(
+    unit: TranslationUnit, headers: Mapping[str, str], passes: Sequence[CubinPass] = ()
+) -> str:
     """Return the sha256 (hex) of everything that decides the cubin's content."""
     parts = {
         "schema": cache.SCHEMA,
@@ -47,7 +58,7 @@ def cache_key(unit: TranslationUnit, headers: Mapping[str, str]) -> str:
         "source": unit.source,
         "options": _options(unit),
         "headers": sorted(headers.items()),
-        "passes": [(name, version) for name, version, _ in CUBIN_PASSES],
+        "passes": [(name, version) for name, version, _ in passes],
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -56,15 +67,19 @@ def _options(unit: TranslationUnit) -> list[str]:
     return [*unit.options, nvrtc.REPORT_OPTION]
 
 
-def _find_or_compile(unit: TranslationUnit, headers: Mapping[str, str], key: str) -> Built:
+def _find_or_compile(
+    unit: TranslationUnit, headers: Mapping[str, str], passes: Sequence[CubinPass], key: str
+) -> Built:
     entry = cache.find(unit.name, key)
     if entry is None:
-        return _compile(unit, headers, key)
+        return _compile(unit, headers, passes, key)
     _debug(f"hit {entry.folder}")
     return Built(entry.cubin, unit.entry, entry.folder, key, entry.resources)
 
 
-def _compile(unit: TranslationUnit, headers: Mapping[str, str], key: str) -> Built:
+def _compile(
+    unit: TranslationUnit, headers: Mapping[str, str], passes: Sequence[CubinPass], key: str
+) -> Built:
     options = _options(unit)
     start = time.perf_counter()
     try:
@@ -76,14 +91,14 @@ def _compile(unit: TranslationUnit, headers: Mapping[str, str], key: str) -> Bui
         raise CompileError(unit.name, error.log, path) from None
     seconds = time.perf_counter() - start
     cubin = compiled.cubin
-    for _, _, cubin_pass in CUBIN_PASSES:
+    for _, _, cubin_pass in passes:
         cubin = cubin_pass(cubin)
     resources = sass.resources(compiled.log, unit.entry)
     details = {
         "entry": unit.entry,
         "options": options,
         "nvrtc": list(nvrtc.version()),
-        "passes": [[name, version] for name, version, _ in CUBIN_PASSES],
+        "passes": [[name, version] for name, version, _ in passes],
         "headers": {name: _sha256(text) for name, text in headers.items()},
         "compile_seconds": round(seconds, 3),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -27,13 +27,14 @@ def render(
     constants: Mapping[str, int],
     mma: MmaShape,
     threads: int,
+    ctas_per_sm: int = 1,
 ) -> str:
     """Return the source of one kernel.
 
     header: the include that defines `body`, a device function template over <Config, Mma>.
     params: type of the kernel's one parameter.
     constants: members of Config, by name.
-    threads: of a CTA; one CTA per SM is promised to the compiler.
+    threads: of a CTA. ctas_per_sm: so many are to fit an SM, which caps the registers.
     """
     members = "\n".join(f"    static constexpr uint32_t {k} = {v};" for k, v in constants.items())
     return f"""#include "{header}"
@@ -47,7 +48,7 @@ struct Config {{
 {render_mma(mma)}
 }}  // namespace deep_gemm
 
-extern "C" __global__ void __launch_bounds__({threads}, 1)
+extern "C" __global__ void __launch_bounds__({threads}, {ctas_per_sm})
 {entry}(const __grid_constant__ deep_gemm::{params} params) {{
     deep_gemm::{body}<deep_gemm::Config, deep_gemm::Mma>(params);
 }}

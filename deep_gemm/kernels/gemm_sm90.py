@@ -47,6 +47,7 @@ class GemmParams(ctypes.Structure):
         ("n", ctypes.c_uint32),
         ("k", ctypes.c_uint32),
         ("stage_bytes", ctypes.c_uint32),
+        ("early_blocks", ctypes.c_uint32),
         ("tiles", DenseParams),
     ]
 
@@ -74,16 +75,21 @@ class Operands:
 
 def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.TensorMap2D]:
     """Return the TMA descriptions of A, B and D, by the names of their fields in GemmParams."""
-    o, store = operands, config.store
+    o = operands
     rows_a, rows_b = _box_rows(config, o)
-    swizzle = store.box_columns * 2 if store.box_columns > 8 else 0
     return {
         "map_a": tensor_map.TensorMap2D(1, o.k, o.m, o.stride_a, BLOCK_K, rows_a, 128),
         "map_b": tensor_map.TensorMap2D(1, o.k, o.n, o.stride_b, BLOCK_K, rows_b, 128),
-        "map_d": tensor_map.TensorMap2D(
-            2, o.n, o.m, o.stride_d * 2, store.box_columns, WAVE_M, swizzle
-        ),
+        "map_d": _output_map(config, o),
     }
+
+
+def _output_map(config: GemmConfig, o: Operands) -> tensor_map.TensorMap2D:
+    """Return the description of D: boxes of 64 rows, or of a swapped tile's tokens."""
+    columns = config.store.box_columns
+    rows = config.piece_n if config.swapped else WAVE_M
+    swizzle = columns * 2 if columns > 8 else 0
+    return tensor_map.TensorMap2D(2, o.n, o.m, o.stride_d * 2, columns, rows, swizzle)
 
 
 def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
@@ -92,22 +98,30 @@ def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
     Where a single tile covers all rows, the box ends with them: filling the rest of the tile with
     zeros would cost the copy engine time, and rows of D that do not exist are not stored.
     """
-    tile = config.tile
-    rows_a, rows_b = tile.block_m // config.cluster_n, tile.block_n // config.cluster_m
-    if config.cluster_n == 1:
-        rows_a = min(rows_a, operands.m)
-    if config.cluster_m == 1:
-        rows_b = min(rows_b, operands.n)
-    return rows_a, rows_b
+    rows = _box(config.tile.block_m, config.cluster_n, operands, config.swapped)
+    columns = _box(config.tile.block_n, config.cluster_m, operands, not config.swapped)
+    return (columns, rows) if config.swapped else (rows, columns)
 
 
-def fill_params(params: GemmParams, config: GemmConfig, operands: Operands, raster: Raster) -> None:
-    """Write everything but addresses and tensor maps into a parameter block."""
+def _box(block: int, sharers: int, operands: Operands, of_b: bool) -> int:
+    return block // sharers if sharers > 1 else min(block, operands.n if of_b else operands.m)
+
+
+def fill_params(
+    params: GemmParams, config: GemmConfig, operands: Operands, raster: Raster, early_blocks: int
+) -> None:
+    """Write everything but addresses and tensor maps into a parameter block.
+
+    early_blocks: so many k-blocks of B may be read before the kernels ahead are complete.
+    """
     rows_a, rows_b = _box_rows(config, operands)
+    sharers = (config.cluster_m, config.cluster_n)
+    sharers_a, sharers_b = sharers if config.swapped else reversed(sharers)
     params.m, params.n, params.k = operands.m, operands.n, operands.k
     params.sfa_stride_m, params.sfa_stride_k = operands.stride_sfa
     params.sfb_stride_n, params.sfb_stride_k = operands.stride_sfb
-    params.stage_bytes = (rows_a * config.cluster_n + rows_b * config.cluster_m) * BLOCK_K
+    params.stage_bytes = (rows_a * sharers_a + rows_b * sharers_b) * BLOCK_K
+    params.early_blocks = early_blocks
     params.tiles.clusters_m, params.tiles.clusters_n = raster.clusters_m, raster.clusters_n
     params.tiles.band, params.tiles.band_on_m = raster.band, int(raster.band_on_m)
 
@@ -123,19 +137,22 @@ def translation_unit(config: GemmConfig) -> TranslationUnit:
         constants=_constants(config),
         mma=MmaShape(config.tile.block_n, "e4m3", "e4m3"),
         threads=config.tile.threads,
+        ctas_per_sm=config.ctas_per_sm,
     )
     return TranslationUnit(name=entry, entry=entry, source=source, options=OPTIONS)
 
 
 def _constants(config: GemmConfig) -> dict[str, int]:
-    producer_registers, math_registers = config.tile.registers
+    producer_registers, math_registers = config.registers
     return {
         "kBlockM": config.tile.block_m,
         "kBlockN": config.tile.block_n,
         "kMathWarpgroups": config.tile.num_math_warpgroups,
-        "kPartials": config.tile.partials,
+        "kPartials": config.partials,
         "kClusterM": config.cluster_m,
         "kClusterN": config.cluster_n,
+        "kSplitK": config.split_k,
+        "kSwapped": int(config.swapped),
         "kStages": config.num_stages,
         "kBoxColumns": config.store.box_columns,
         "kSlabColumns": config.store.slab_columns,

@@ -12,6 +12,7 @@ import threading
 
 from .. import settings
 from ..config import from_index, select
+from ..config.cost_model import early_blocks
 from ..config.raster import raster
 from ..config.smem_plan import plan as smem_plan
 from ..config.tile import GemmConfig
@@ -55,7 +56,7 @@ class LaunchPlan:
         """
         current = settings.current()
         device = from_index(device_index)
-        num_sms = min(current.num_sms or device.sm_count, device.sm_count)
+        num_sms = device.budget(current.num_sms)
         self.config = select(problem, device, num_sms)
         self.device_index = device_index
         if settings.flag("DG_PRINT_CONFIGS"):
@@ -65,7 +66,9 @@ class LaunchPlan:
         self._storage, self._params, self._base = _aligned_params()
         resident = _resident_clusters(function, self.config, num_sms)
         walk = raster(problem, self.config, resident)
-        gemm_sm90.fill_params(self._params, self.config, operands, walk)
+        grid = min(resident, walk.clusters) * self.config.cluster
+        early = early_blocks(self.config, operands.k, grid, num_sms) if problem.static_b else 0
+        gemm_sm90.fill_params(self._params, self.config, operands, walk, early)
         self._maps = gemm_sm90.tensor_maps(self.config, operands)
         self._map_a, self._map_b, self._map_d = (
             self._base + getattr(GemmParams, name).offset for name in ("map_a", "map_b", "map_d")
@@ -73,7 +76,7 @@ class LaunchPlan:
         self._addresses: tuple[int, int, int] | None = None
         self._launcher = Launcher(
             function,
-            min(resident, walk.clusters) * self.config.cluster,
+            grid,
             self.config.cluster,
             self.config.tile.threads,
             smem_plan(self.config).total,

@@ -21,6 +21,8 @@ def fp8_gemm_nt(
     recipe_b: tuple[int, int] | None = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    *,
+    static_b: bool = False,
 ) -> None:
     """Write D = A @ B^T, FP8 with 1x128 scales of A and 128x128 scales of B, into bf16.
 
@@ -34,6 +36,7 @@ def fp8_gemm_nt(
             together with recipe.
         compiled_dims: accepted and checked; kernels take M, N and K at run time.
         disable_ue8m0_cast: no effect; FP32 scales are used as they are.
+        static_b: no kernel in flight writes B or its scales; as matmul().
 
     Requirements, costs and errors as matmul().
     """
@@ -45,7 +48,7 @@ def fp8_gemm_nt(
         raise ArgumentError("compiled_dims", "value", 'letters of "mnk"', repr(compiled_dims))
     x, sfa = unpack_pair("a", a)
     w, sfb = unpack_pair("b", b)
-    block_scaled_nt(x, sfa, w, sfb, d)
+    block_scaled_nt(x, sfa, w, sfb, d, static_b)
 
 
 def _check_recipe(

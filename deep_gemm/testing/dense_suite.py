@@ -1,7 +1,9 @@
 """The dense FP8 benchmark: its shapes, its inputs, and the calls of every library it compares.
 
-Row names: `ours` and `cublas_block` take 1x128 / 128x128 scales, `cublas_tensor` one scale each,
-`torch_row` one scale a row and a column; the last three go through `torch._scaled_mm`.
+Row names: `ours`, `ours_plain` and `cublas_block` take 1x128 / 128x128 scales, `cublas_tensor` one
+scale each, `torch_row` one scale a row and a column; the last three go through `torch._scaled_mm`.
+Up to M = DECODE_M `ours` is called with static_b=True, as fixed weights allow, and `ours_plain`
+without; above it `ours` is the plain form.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..quant.layout import align
 from ..quant.recipe import BLOCK_128X128, ROW_1X128
 from .numerics import compare, reference_and_bound
 from .problems import lay_out_sfa, random_e4m3, random_scales
-from .timing import Call, SmClock, host_time_us, set_count, time_calls
+from .timing import Call, SmClock, Timing, host_time_us, set_count, time_calls
 
 KIND = "dense_fp8"
 NK = (
@@ -33,6 +35,7 @@ NK = (
     (7168, 2048),
 )
 M = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+DECODE_M = 128
 HOST_SHAPE = (64, 4096, 7168)
 HOST_ROUNDS = 20
 # Rows checked against float64 before a shape is timed: this many at each end of M.
@@ -98,8 +101,22 @@ def operand_sets(m: int, n: int, k: int, count: int, weights: list[Weight]) -> l
 
 
 def ours(sets: Sequence[Operands]) -> list[Call]:
-    """Return one call of this package per input set."""
-    return [partial(fp8_gemm_nt, (s.a, s.sfa), (s.b, s.sfb), s.d) for s in sets]
+    """Return one call of this package per input set, with static_b=True up to M = DECODE_M."""
+    return _ours(sets, static_b=True) if len(sets[0].a) <= DECODE_M else ours_plain(sets)
+
+
+def ours_plain(sets: Sequence[Operands]) -> list[Call]:
+    """Return one call of this package per input set, with nothing said about B."""
+    return _ours(sets)
+
+
+def _ours(sets: Sequence[Operands], **options: Any) -> list[Call]:
+    return [partial(fp8_gemm_nt, (s.a, s.sfa), (s.b, s.sfb), s.d, **options) for s in sets]
+
+
+def forms(m: int) -> dict[str, Maker]:
+    """Return the forms of our call that differ at this m, by row name."""
+    return {"ours": ours, "ours_plain": ours_plain} if m <= DECODE_M else {"ours": ours}
 
 
 def cublas_block(sets: Sequence[Operands]) -> list[Call]:
@@ -145,7 +162,8 @@ def peer_calls(m: int, n: int) -> dict[str, Maker]:
 def measure(wanted: Sequence[tuple[int, int, int]], clock: SmClock | None = None) -> Iterator[Row]:
     """Yield one measured row per (m, n, k), all libraries on the same inputs in the same run.
 
-    A library that fails has None in its column and its message under `errors`.
+    Both forms of our call are checked before they are timed. What fails has None in its column and
+    its message under `errors`.
     """
     spec = from_index(torch.cuda.current_device())
     weights: dict[tuple[int, int], list[Weight]] = {}
@@ -154,24 +172,27 @@ def measure(wanted: Sequence[tuple[int, int, int]], clock: SmClock | None = None
             weights = {(n, k): []}
         sets = rotating_sets(m, n, k, weights[n, k])
         row: Row = {"kind": KIND, "m": m, "n": n, "k": k}
-        _attempt(row, "ours", partial(_measure_ours, row, sets, clock))
+        for name, make in forms(m).items():
+            read = clock if name == "ours" else None
+            _attempt(row, name, partial(time_checked, make, sets, read))
         for name, make in peer_calls(m, n).items():
-            _attempt(row, name, partial(_measure_peer, make, sets))
+            _attempt(row, name, partial(_time_peer, make, sets))
         row["config"] = select(GemmProblem.block_scaled(m, n, k), spec).name
         yield row
 
 
-def _measure_peer(make: Maker, sets: Sequence[Operands]) -> float:
-    return time_calls(make(sets)).us
+def _time_peer(make: Maker, sets: Sequence[Operands]) -> Timing:
+    return time_calls(make(sets))
 
 
-def _measure_ours(row: Row, sets: Sequence[Operands], clock: SmClock | None) -> float:
-    calls = ours(sets)
+def time_checked(make: Maker, sets: Sequence[Operands], clock: SmClock | None = None) -> Timing:
+    """Time our calls on `sets` once the first has given right values; else raise ValueError."""
+    calls = make(sets)
+    sets[0].d.fill_(torch.nan)  # another form may have left right values there
+    torch.cuda.synchronize()  # B is static from here on
     calls[0]()
     check_rows(sets[0])
-    timing = time_calls(calls, clock=clock)
-    row["mhz"] = timing.mhz
-    return timing.us
+    return time_calls(calls, clock=clock)
 
 
 def check_rows(s: Operands) -> None:
@@ -185,9 +206,12 @@ def check_rows(s: Operands) -> None:
             raise ValueError(f"wrong values in rows {rows[0]} to {rows[1]}: {report}")
 
 
-def _attempt(row: Row, name: str, work: Callable[[], float]) -> None:
+def _attempt(row: Row, name: str, work: Callable[[], Timing]) -> None:
     try:
-        row[name] = round(work(), 3)
+        timing = work()
+        row[name] = round(timing.us, 3)
+        if timing.mhz is not None:
+            row["mhz"] = timing.mhz
     except Exception as error:  # a peer's refusal, of whatever class, is a result to record
         row[name] = None
         row.setdefault("errors", {})[name] = str(error).split("\n")[0][:200]
@@ -205,7 +229,7 @@ def host_times() -> dict[str, float]:
     x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
     calls: dict[str, Call] = {
-        "ours": ours([s])[0],
+        "ours": ours_plain([s])[0],
         "torch_mm": lambda: torch.mm(x, w.t(), out=s.d),
         "torch_scaled_mm": cublas_tensor([s])[0],
     }

@@ -10,6 +10,8 @@ A record is one JSON file per GPU, `benchmarks/results/<gpu>.json`:
 | host_us | microseconds one warm call keeps the host busy: ours, torch_mm, torch_scaled_mm |
 | first_call_s | seconds of the first call of a new shape in a fresh process, empty kernel cache |
 
+Where `ours` was called with static_b=True, `ours_plain` is the time without.
+
 Test and benchmark runs write their own parts in either order. A part joins what is on disk only
 where the digest agrees, so that one file never mixes figures of two versions of the code.
 """

@@ -20,10 +20,13 @@ HBM_TBS, HBM_START_US = 4.6, 1.7
 FP8_TFLOPS, FP8_START_US = 1400.0, 2.0
 
 M_CLASSES: tuple[tuple[str, int, int], ...] = (
-    ("M <= 128", 1, 128),
+    ("M <= 16", 1, 16),
+    ("M 17 to 128", 17, 128),
     ("M 129 to 1023", 129, 1023),
     ("M >= 1024", 1024, 1 << 62),
+    ("all shapes", 1, 1 << 62),
 )
+UPSTREAM = "upstream DeepGEMM, recorded and corrected"
 
 
 def floor_us(m: int, n: int, k: int) -> float:
@@ -70,20 +73,23 @@ def versus(name: str) -> Ratio:
     return ratio
 
 
-def versus_recorded(peers: Iterable[Row], name: str = "upstream") -> Ratio:
-    """Return the ratio of a recorded library's time over ours, corrected for the machine.
+def versus_recorded(peers: Iterable[Row], form: str = "ours") -> Ratio:
+    """Return the ratio of upstream's recorded time over ours, corrected for the machine.
 
     The recorded time is multiplied by cuBLASLt's (one scale a tensor) in this run over cuBLASLt's
     in the recorded run of the same shape, so that clock and power of the two runs cancel.
+
+    form: the key of our time; `ours_plain` leaves out the rows where the two forms are one.
     """
-    recorded = {row_key(row): row for row in peers if row.get(name) and "k" in row and "m" in row}
+    timed = (row for row in peers if row.get("upstream") and "k" in row and "m" in row)
+    recorded = {row_key(row): row for row in timed}
 
     def ratio(row: Row) -> float | None:
         then = recorded.get(row_key(row))
-        ours, now = row.get("ours"), row.get("cublas_tensor")
+        ours, now = row.get(form), row.get("cublas_tensor")
         if not then or not ours or not now or not then.get("cublas_tensor"):
             return None
-        return then[name] * (now / then["cublas_tensor"]) / ours
+        return then["upstream"] * (now / then["cublas_tensor"]) / ours
 
     return ratio
 
@@ -96,7 +102,8 @@ def comparisons(peers: Sequence[Row] = ()) -> dict[str, Ratio]:
         "torch, one scale a row": versus("torch_row"),
     }
     if peers:
-        found["upstream DeepGEMM, recorded and corrected"] = versus_recorded(peers)
+        found[UPSTREAM] = versus_recorded(peers)
+        found[f"{UPSTREAM}, plain form"] = versus_recorded(peers, "ours_plain")
     return found
 
 

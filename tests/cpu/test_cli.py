@@ -19,7 +19,7 @@ from deep_gemm import cli
 from deep_gemm.cli import bench, compile, console, demo, kernels
 from deep_gemm.errors import ArgumentError
 from deep_gemm.jit import Resources, cache
-from deep_gemm.testing import dense_suite, quant_error
+from deep_gemm.testing import dense_suite, quant_error, timing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -228,6 +228,20 @@ def test_diagnose_explains_the_choice(no_gpu: None) -> None:
     assert "registers at launch" in result.output and "spill bytes" in result.output
 
 
+def test_diagnose_says_what_padding_would_gain(no_gpu: None) -> None:
+    result = run("diagnose", "1000", "1000", "1008", "--device", "h200", "--candidates", "1")
+    assert result.exit_code == 0, result.output
+    assert "as it is" in result.output and "1000 x 1024 x 1008" in result.output
+    assert "not served" not in result.output and "Padding" in result.output
+
+
+def test_diagnose_explains_the_least_padding_of_what_a_gpu_refuses(no_gpu: None) -> None:
+    result = run("diagnose", "64", "1001", "1000", "--device", "h200", "--candidates", "1")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("not served on a GPU") == 2
+    assert "least padding" in result.output and "64 x 1008 x 1008 on h200" in result.output
+
+
 def store(name: str) -> Path:
     resources = Resources(168, 0, 0, 0, 0, 0)
     details = {"compile_seconds": 0.25, "created": "2026-01-02T03:04:05Z"}
@@ -272,19 +286,22 @@ def test_bench_line_gives_rates_floor_and_ratios() -> None:
     row |= {"cublas_tensor": 110.0, "config": "name"}
     cells = bench.line(row).split()
     # 2 * 4096^3 FLOPs in 100 us; the floor is 2 us + FLOPs / 1400 TFLOPS = 100.2 us.
-    assert cells[:5] == ["4096", "4096", "4096", "100.00", "1374"]
-    assert cells[6:10] == ["100%", "1500", "110.00", "1.10"]
+    assert cells[:6] == ["4096", "4096", "4096", "100.00", "-", "1374"]
+    assert cells[7:11] == ["100%", "1500", "110.00", "1.10"]
     assert cells[-1] == "name"
+    assert bench.line({**row, "ours_plain": 104.0}).split()[3:5] == ["100.00", "104.00"]
 
 
 def test_bench_summary_has_the_corrected_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     shape = {"kind": "dense_fp8", "m": 64, "n": 576, "k": 7168}
-    rows = [{**shape, "ours": 5.0, "cublas_tensor": 8.0}]
+    rows = [{**shape, "ours": 5.0, "ours_plain": 6.25, "cublas_tensor": 8.0}]
     with console.out.capture() as captured:
         bench.show_summary(rows, [{**shape, "upstream": 10.0, "cublas_tensor": 4.0}])
     text = captured.get()
     assert "1.600" in text  # cuBLASLt over ours
     assert "4.000" in text  # upstream at 10 * 8 / 4 over ours
+    assert "3.200" in text and "plain form" in text
+    assert "M 17 to 128" in text and "all shapes" in text
 
 
 def test_suite_shapes_can_be_reduced_and_extended() -> None:
@@ -311,6 +328,57 @@ def test_bench_notices_wrong_values_in_first_and_last_rows(row: int) -> None:
     right.d[row, 100] += 1.0 + right.d[row, 100].abs()
     with pytest.raises(ValueError, match="wrong values in rows"):
         dense_suite.check_rows(right)
+
+
+@pytest.fixture
+def calls_of_ours(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Measure on the CPU, in no time; return a list that grows by static_b of each call."""
+    import deep_gemm
+
+    seen: list[bool] = []
+
+    def product(a: Any, b: Any, d: torch.Tensor, static_b: bool = False) -> None:
+        seen.append(static_b)
+        deep_gemm.matmul(a, b, d)
+
+    def time_calls(calls: list[Any], clock: Any = None) -> timing.Timing:
+        calls[0]()
+        return timing.Timing(2.0 if seen[-1] else 3.0, clock)
+
+    monkeypatch.setattr(dense_suite, "fp8_gemm_nt", product)
+    monkeypatch.setattr(dense_suite, "time_calls", time_calls)
+    monkeypatch.setattr(dense_suite, "rotating_sets", lambda *args: [operands(*args[:3])])
+    monkeypatch.setattr(dense_suite, "peer_calls", lambda m, n: {})
+    monkeypatch.setattr(dense_suite, "from_index", lambda index: kernels_device())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return seen
+
+
+def test_bench_measures_both_forms_up_to_128_rows(calls_of_ours: list[bool]) -> None:
+    clock: Any = 1980
+    decode, larger = dense_suite.measure([(128, 136, 256), (129, 136, 256)], clock)
+    assert (decode["ours"], decode["ours_plain"], decode["mhz"]) == (2.0, 3.0, 1980)
+    assert larger["ours"] == 3.0 and "ours_plain" not in larger
+    # Of each form one call is checked, then it is timed.
+    assert calls_of_ours == [True, True, False, False, False, False]
+    assert bench.failures(decode) == bench.failures(larger) == []
+
+
+def test_bench_fails_where_one_form_gives_wrong_values(
+    calls_of_ours: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = dense_suite.fp8_gemm_nt
+
+    def only_plain_writes(a: Any, b: Any, d: torch.Tensor, static_b: bool = False) -> None:
+        if not static_b:
+            right(a, b, d)
+
+    monkeypatch.setattr(dense_suite, "fp8_gemm_nt", only_plain_writes)
+    (row,) = dense_suite.measure([(64, 136, 256)])
+    assert row["ours"] is None and row["ours_plain"] == 3.0
+    (failure,) = bench.failures(row)
+    assert failure.startswith("64 x 136 x 256, ours: wrong values in rows")
 
 
 # --- demo, main ---------------------------------------------------------------------------------

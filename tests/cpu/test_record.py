@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from deep_gemm.testing import record, summary, timing
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
+from .script_kit import load_script
 
 table = load_script("table")
 
@@ -138,10 +127,29 @@ def test_recorded_peers_are_corrected_by_cublas_now_over_then() -> None:
 
 
 def test_classes_give_mean_and_worst_shape() -> None:
-    rows = [row(1, 1.0, x=2.0), row(128, 1.0, x=0.5), row(256, 1.0, x=3.0), row(4096, 1.0)]
+    rows = [row(1, 1.0, x=2.0), row(16, 1.0, x=0.5), row(17, 1.0, x=4.0), row(128, 1.0, x=1.0)]
+    rows += [row(129, 1.0, x=0.25), row(1023, 1.0, x=1.0), row(4096, 1.0)]
     found = summary.by_class(rows, summary.versus("x"))
-    assert [(c.count, c.worst, c.worst_shape[0]) for c in found] == [(2, 0.5, 128), (1, 3.0, 256)]
-    assert found[0].mean == pytest.approx(1.0)
+    assert [(c.label, c.count, c.mean, c.worst, c.worst_shape[0]) for c in found] == [
+        ("M <= 16", 2, pytest.approx(1.0), 0.5, 16),
+        ("M 17 to 128", 2, pytest.approx(2.0), 1.0, 128),
+        ("M 129 to 1023", 2, pytest.approx(0.5), 0.25, 129),
+        ("all shapes", 6, pytest.approx(1.0), 0.25, 129),
+    ]
+
+
+def test_every_m_is_of_one_class_and_of_all() -> None:
+    for m in (1, 16, 17, 128, 129, 1023, 1024, 8192):
+        labels = [label for label, low, high in summary.M_CLASSES if low <= m <= high]
+        assert len(labels) == 2 and labels[1] == "all shapes"
+
+
+def test_the_plain_form_is_compared_where_there_is_one() -> None:
+    peers = [row(m, 0.0, upstream=10.0, cublas_tensor=8.0) for m in (64, 256)]
+    rows = [row(64, 5.0, ours_plain=8.0, cublas_tensor=8.0), row(256, 5.0, cublas_tensor=8.0)]
+    ratios = summary.comparisons(peers)
+    assert [ratios[summary.UPSTREAM](r) for r in rows] == [2.0, 2.0]
+    assert [ratios[f"{summary.UPSTREAM}, plain form"](r) for r in rows] == [1.25, None]
 
 
 def test_recorded_peers_hold_every_shape_of_the_suite() -> None:
@@ -169,6 +177,15 @@ def test_a_replay_holds_every_set_and_at_most_200_calls() -> None:
     assert timing.calls_per_replay(estimate_ms=4.0, sets=6, target_ms=8.0) == 6
 
 
+def test_the_card_is_kept_busy_for_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays: list[int] = []
+    monkeypatch.setattr(timing, "_elapsed_ms", lambda work: work() or 8.0)
+    for least_ms, wanted in ((60.0, 8), (8.0, 1), (0.0, 1)):
+        replays.clear()
+        timing.keep_busy(lambda: replays.append(1), least_ms)
+        assert len(replays) == wanted
+
+
 # --- README ------------------------------------------------------------------------------------
 
 
@@ -192,6 +209,12 @@ def test_performance_section_is_rendered_from_figures() -> None:
         "| cuBLASLt, one scale a tensor | M >= 1024 | 1 | 0.50 | 0.50 | 1024 x 256 x 512 |" in text
     )
     assert "11.0 us" in text
+    assert "plain" not in text
+    rows[0]["ours_plain"] = 10.0
+    text = table.render(found, peers)
+    assert "`static_b=True`" in text
+    assert "| 256 x 512, plain | 10.0 (1.60) | - |" in text
+    assert "recorded and corrected, plain form | M 17 to 128 | 1 | 1.60 | 1.60 |" in text
 
 
 def test_without_a_record_the_section_says_so() -> None:

@@ -34,4 +34,16 @@ __device__ __forceinline__ void promote(float (&total)[kElements], const float (
     }
 }
 
+// The same where each column has its scale: column[2 * j + {0, 1}] are those of the thread's columns in
+// column group j of 8.
+template <int kElements>
+__device__ __forceinline__ void promote_columns(float (&total)[kElements], const float (&partial)[kElements],
+                                                const float (&column)[kElements / 2]) {
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) {
+        const float scale = column[i / 4 * 2 + i % 2];
+        total[i] = __fmaf_rn(partial[i], scale, total[i]);
+    }
+}
+
 }  // namespace deep_gemm::epilogue

@@ -35,4 +35,26 @@ __device__ __forceinline__ void store_slab(const float (&total)[kElements], uint
     }
 }
 
+// The transpose: writes kElements * 2 columns of the fragment as rows of 64 elements, a box of 128-byte rows.
+template <int kElements>
+__device__ __forceinline__ void store_slab_transposed(const float (&total)[kElements], uint32_t slab, uint32_t thread) {
+    constexpr int kColumns = kElements * 2;
+    // Lanes 0-7 and 8-15 address 8 columns in the first and next 8 rows of the warp's 16, lanes 16-31 the next 8 columns.
+    const uint32_t column = thread % 32 / 16 * 8 + thread % 8;
+    const uint32_t row = thread / 32 * 16 + thread % 16 / 8 * 8;
+#pragma unroll
+    for (int first = 0; first < kColumns; first += 16) {
+        const int i = first / 2;
+        const bool four = first + 8 < kColumns;
+        const uint32_t own = first + (four ? column : thread % 8);
+        const uint32_t address = slab + swizzle<128>(own * 128 + row * 2);
+        if (four) {
+            ptx::stmatrix_x4_transposed(address, ptx::pack_bf16(total[i], total[i + 1]), ptx::pack_bf16(total[i + 2], total[i + 3]),
+                                        ptx::pack_bf16(total[i + 4], total[i + 5]), ptx::pack_bf16(total[i + 6], total[i + 7]));
+        } else {
+            ptx::stmatrix_x2_transposed(address, ptx::pack_bf16(total[i], total[i + 1]), ptx::pack_bf16(total[i + 2], total[i + 3]));
+        }
+    }
+}
+
 }  // namespace deep_gemm::epilogue

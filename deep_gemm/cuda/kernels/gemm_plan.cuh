@@ -1,6 +1,11 @@
 // What the roles of gemm_sm90 share: the parameter, everything that follows from the configuration, and
 // where a CTA stands.
+//
+// Rows and columns here are those of the tensor core's product: a tile is BLOCK_M rows, 64 to a wgmma, by
+// BLOCK_N columns. Plain, rows are rows of A (tokens) and columns are rows of B (weights); swapped, rows are
+// those of B and columns those of A, and a tile is stored transposed: few tokens then waste no rows.
 #pragma once
+#include "deep_gemm/pipeline/exchange.cuh"
 #include "deep_gemm/pipeline/pipeline.cuh"
 #include "deep_gemm/ptx/control.cuh"
 #include "deep_gemm/scheduler/dense.cuh"
@@ -15,8 +20,9 @@ struct GemmParams {
     int64_t sfa_stride_m, sfa_stride_k;
     int64_t sfb_stride_n, sfb_stride_k;
     uint32_t m, n, k;
-    uint32_t stage_bytes;  // that the TMA boxes of A and B bring to one stage
-    scheduler::DenseParams tiles;
+    uint32_t stage_bytes;          // that the TMA boxes of A and B bring to one stage
+    uint32_t early_blocks;         // so many k-blocks of B may be read while the kernel ahead runs; at most kStages
+    scheduler::DenseParams tiles;  // over rows and columns
 };
 
 constexpr uint32_t kBlockK = 128;  // elements and bytes of a k-block; one scale of A per row covers it
@@ -26,50 +32,66 @@ constexpr uint32_t kStoreBarrier = 1;  // named barrier of math warpgroup 0, the
 // Everything that follows from a configuration C (the constants rendered from Python).
 template <class C>
 struct Plan {
-    static constexpr uint32_t kCluster = C::kClusterM * C::kClusterN;
+    static constexpr uint32_t kMulticast = C::kClusterM * C::kClusterN;  // CTAs that share operands
+    static constexpr uint32_t kCluster = kMulticast * C::kSplitK;
     static constexpr uint32_t kMathThreads = C::kMathWarpgroups * kWarpgroupThreads;
+    static constexpr uint32_t kMathWarps = kMathThreads / kWarpThreads;
     static constexpr uint32_t kWaves = C::kBlockM / (64 * C::kMathWarpgroups);
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
 
-    // Blocks of 128 along N that one tile can touch, and the columns at which it can enter the next.
-    static constexpr uint32_t kGranularity = C::kBlockN % 128 == 0  ? 128
-                                             : C::kBlockN % 64 == 0 ? 64
-                                             : C::kBlockN % 32 == 0 ? 32
-                                             : C::kBlockN % 16 == 0 ? 16
-                                                                    : 8;
-    static constexpr uint32_t kScaleBlocks =
-        128 % C::kBlockN == 0 ? 1 : ceil_div(128 - kGranularity + C::kBlockN, 128);
+    // Scales of one k-block: one per token, one per block of 128 weights that a tile can touch.
+    static constexpr uint32_t kTokens = C::kSwapped ? C::kBlockN : C::kBlockM;
+    static constexpr uint32_t kWeights = C::kSwapped ? C::kBlockM : C::kBlockN;
+    // Weights, counted from the start of the tile, at which it can enter the next block.
+    static constexpr uint32_t kGranularity = kWeights % 128 == 0  ? 128
+                                             : kWeights % 64 == 0 ? 64
+                                             : kWeights % 32 == 0 ? 32
+                                             : kWeights % 16 == 0 ? 16
+                                                                  : 8;
+    static constexpr uint32_t kScaleBlocks = 128 % kWeights == 0 ? 1 : ceil_div(128 - kGranularity + kWeights, 128);
+
+    using Exchange = pipeline::Exchange<C::kSplitK, kMulticast, C::kBlockN / 8, C::kMathWarpgroups>;
+    static constexpr uint32_t kPiece = Exchange::kOwned * 8;  // columns that one CTA stores: all, if K is not split
 
     // Shared memory, in order. Operand stages and store slabs are multiples of 1024 bytes.
-    static constexpr uint32_t kStageA = C::kBlockM * kBlockK, kStageB = C::kBlockN * kBlockK;
-    static constexpr uint32_t kScalesA = C::kBlockM * 4, kScales = kScalesA + 16;
+    static constexpr uint32_t kStageRows = C::kBlockM * kBlockK, kStageColumns = C::kBlockN * kBlockK;
+    static constexpr uint32_t kTokenScales = ceil_div(kTokens, 32) * 32 * 4, kScales = kTokenScales + 16;
     static constexpr uint32_t kSlab = 64 * C::kSlabColumns * 2;
-    static constexpr uint32_t kOffsetB = C::kStages * kStageA;
-    static constexpr uint32_t kOffsetSlabs = kOffsetB + C::kStages * kStageB;
-    static constexpr uint32_t kOffsetScales = kOffsetSlabs + C::kMathWarpgroups * C::kStoreBuffers * kSlab;
+    static constexpr uint32_t kOffsetColumns = C::kStages * kStageRows;
+    static constexpr uint32_t kOffsetSlabs = kOffsetColumns + C::kStages * kStageColumns;
+    static constexpr uint32_t kOffsetExchange = kOffsetSlabs + C::kMathWarpgroups * C::kStoreBuffers * kSlab;
+    static constexpr uint32_t kOffsetScales = kOffsetExchange + Exchange::kBytes;
     static constexpr uint32_t kOffsetBarriers = kOffsetScales + C::kStages * kScales;
-    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * C::kStages;
+    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * (C::kStages + 1);
 
     static_assert(kSharedBytes == C::kSharedBytes, "the host plans shared memory by another table");
-    static_assert(C::kBlockM % (64 * C::kMathWarpgroups) == 0 && C::kBlockN % C::kSlabColumns == 0);
+    static_assert(C::kBlockM % (64 * C::kMathWarpgroups) == 0 && kPiece % C::kSlabColumns == 0);
     static_assert(sizeof(GemmParams) == C::kParamsBytes, "the host packs parameters by another table");
     static_assert(C::kPartials == 1 || kWaves == 1);
-    static_assert(kScaleBlocks <= 4 && C::kSlabColumns % C::kBoxColumns == 0);
+    static_assert(C::kSplitK == 1 || kWaves == 1, "sums are exchanged wave by wave");
+    static_assert(kScaleBlocks <= 4 && (C::kSwapped ? C::kSlabColumns == kPiece : C::kSlabColumns % C::kBoxColumns == 0));
 };
 
-// Where this CTA stands: its place in the cluster and the shared memory it sees.
+// Where this CTA stands: its place in the cluster, its part of K, and the shared memory it sees.
 template <class C>
 struct Cta {
     const GemmParams& params;
-    uint32_t smem;            // base of the plan
-    uint32_t rank_m, rank_n;  // in the cluster
+    uint32_t smem;                    // base of the plan
+    uint32_t rank_m, rank_n, rank_k;  // in the cluster
+    uint32_t first_sharer;            // in the cluster, of the CTAs with the same part of K
+    uint32_t first_block, k_blocks;   // of its part of K
     pipeline::Barriers<C::kStages> barriers;
 
     __device__ __forceinline__ Cta(const GemmParams& params, uint32_t smem)
         : params(params), smem(smem), barriers{smem + Plan<C>::kOffsetBarriers} {
         const uint32_t rank = Plan<C>::kCluster > 1 ? ptx::cluster_rank() : 0;
         rank_m = rank % C::kClusterM;
-        rank_n = rank / C::kClusterM;
+        rank_n = rank / C::kClusterM % C::kClusterN;
+        rank_k = rank / Plan<C>::kMulticast;
+        first_sharer = rank_k * Plan<C>::kMulticast;
+        const uint32_t blocks = ceil_div(params.k, kBlockK), rest = blocks % C::kSplitK;  // the first ranks have one more
+        k_blocks = blocks / C::kSplitK + (rank_k < rest ? 1 : 0);
+        first_block = blocks / C::kSplitK * rank_k + (rank_k < rest ? rank_k : rest);
     }
 
     __device__ __forceinline__ scheduler::Dense tiles() const {
@@ -81,13 +103,18 @@ struct Cta {
     __device__ __forceinline__ uint32_t column(const scheduler::Dense& tile) const {
         return (tile.cluster_n * C::kClusterN + rank_n) * C::kBlockN;
     }
-    __device__ __forceinline__ uint32_t k_blocks() const { return ceil_div(params.k, kBlockK); }
-    __device__ __forceinline__ uint32_t stage_a(uint32_t stage) const { return smem + stage * Plan<C>::kStageA; }
-    __device__ __forceinline__ uint32_t stage_b(uint32_t stage) const {
-        return smem + Plan<C>::kOffsetB + stage * Plan<C>::kStageB;
+    __device__ __forceinline__ uint32_t token(const scheduler::Dense& tile) const { return C::kSwapped ? column(tile) : row(tile); }
+    __device__ __forceinline__ uint32_t weight(const scheduler::Dense& tile) const { return C::kSwapped ? row(tile) : column(tile); }
+    __device__ __forceinline__ uint32_t stage_rows(uint32_t stage) const { return smem + stage * Plan<C>::kStageRows; }
+    __device__ __forceinline__ uint32_t stage_columns(uint32_t stage) const {
+        return smem + Plan<C>::kOffsetColumns + stage * Plan<C>::kStageColumns;
     }
     __device__ __forceinline__ uint32_t scales(uint32_t stage) const {
         return smem + Plan<C>::kOffsetScales + stage * Plan<C>::kScales;
+    }
+    __device__ __forceinline__ typename Plan<C>::Exchange exchange() const {
+        const uint32_t full = barriers.base + 2 * 8 * C::kStages;
+        return {smem + Plan<C>::kOffsetExchange, full, full + 8, rank_k, rank_m + rank_n * C::kClusterM};
     }
 };
 

@@ -6,14 +6,14 @@ namespace deep_gemm::scheduler {
 
 // What the host hands over; counts are in clusters of tiles, so that a cluster never splits.
 struct DenseParams {
-    uint32_t clusters_m;  // ceil(M / (BLOCK_M * kClusterM))
+    uint32_t clusters_m;  // ceil(rows / (BLOCK_M * kClusterM))
     uint32_t clusters_n;
     uint32_t band;        // tiles walked side by side along the band axis before the other axis advances
-    uint32_t band_on_m;   // 1: bands lie along M, 0: along N
+    uint32_t band_on_m;   // 1: bands lie along rows, 0: along columns
 };
 
 // Tiles t, t + G, t + 2G, ... of cluster t of G, walked in bands so that one wave of tiles touches
-// few rows of A and of B together and both stay in L2.
+// few rows and columns together and both stay in L2.
 struct Dense {
     const DenseParams& params;
     uint32_t next_index, num_clusters;

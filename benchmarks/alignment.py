@@ -1,0 +1,103 @@
+"""Time products of ragged extents beside aligned ones of about their size.
+
+    python3 benchmarks/alignment.py
+
+Needs a Hopper GPU. Prints microseconds per call (CUDA-graph replay over rotating inputs, median),
+TFLOPS of the real work, their share of an H200's nominal peak and of the peak at the clock that was
+read, the time of cuBLASLt (one scale a tensor) over ours, and for a ragged product its time over
+the aligned one's, per unit of real work: wanted are 1.05 or less.
+
+Rows of 1000 e4m3 values are no rows for TMA, which wants multiples of 16 bytes: at K = 1000 A and B
+are padded with zeros to K = 1008. Their scales stay as many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from deep_gemm.config import from_index
+from deep_gemm.problem import GemmProblem
+from deep_gemm.testing import dense_suite
+from deep_gemm.testing.dense_suite import Operands
+from deep_gemm.testing.timing import SmClock, time_calls
+
+Shape = tuple[int, int, int]
+
+TMA_BYTES = 16
+FLOPS_PER_CYCLE = 8192  # of one SM, dense FP8
+NOMINAL_TFLOPS = 1979.0  # 132 SMs at 1830 MHz
+# Aligned products, each with the ragged ones compared with it.
+PAIRS: dict[Shape, tuple[Shape, ...]] = {
+    (1024, 1024, 1024): ((1000, 1000, 1008), (1000, 1000, 1000)),
+    (4096, 4096, 4096): ((4000, 4000, 4000),),
+    (1024, 1024, 4096): (),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One product: microseconds of ours and, where it takes the shape, of cuBLASLt; MHz."""
+
+    shape: Shape
+    us: float
+    cublas_us: float | None
+    mhz: int | None
+
+    @property
+    def tflops(self) -> float:
+        """TFLOPS of the real work, without padding."""
+        return GemmProblem.block_scaled(*self.shape).flops / self.us / 1e6
+
+
+def share(ragged: Measured, aligned: Measured) -> float:
+    """Return the ragged product's time over the aligned one's, per unit of real work."""
+    return aligned.tflops / ragged.tflops
+
+
+def pad_k(s: Operands) -> Operands:
+    """Return the input set with columns of zeros in A and B up to a K that TMA takes."""
+    pad = partial(torch.nn.functional.pad, pad=(0, -s.a.shape[1] % TMA_BYTES))
+    return replace(s, a=pad(s.a), b=pad(s.b))
+
+
+def measure(shape: Shape, clock: SmClock) -> Measured:
+    """Check and time one product on the GPU."""
+    sets = [pad_k(s) for s in dense_suite.rotating_sets(*shape, [])]
+    timing = dense_suite.time_checked(dense_suite.ours, sets, clock)
+    cublas = dense_suite.peer_calls(*shape[:2]).get("cublas_tensor")
+    cublas_us = time_calls(cublas(sets)).us if cublas else None
+    return Measured(shape, timing.us, cublas_us, timing.mhz)
+
+
+def line(found: Measured, sms: int, aligned: Measured | None = None) -> str:
+    """Return one product as text."""
+    m, n, k = found.shape
+    padded = f" (K padded to {k + -k % TMA_BYTES})" if k % TMA_BYTES else ""
+    text = f"{f'{m} x {n} x {k}{padded}':37} {found.us:8.2f} us {found.tflops:5.0f} TFLOPS"
+    text += f"  {found.tflops / NOMINAL_TFLOPS:4.0%} of peak"
+    if found.mhz:
+        peak = sms * FLOPS_PER_CYCLE * found.mhz / 1e6
+        text += f", {found.tflops / peak:4.0%} at {found.mhz} MHz"
+    if found.cublas_us:
+        text += f"  cuBLASLt over ours {found.cublas_us / found.us:.2f}"
+    if aligned:
+        text += f"  over {' x '.join(map(str, aligned.shape))}: {share(found, aligned):.3f}"
+    return text
+
+
+def main() -> None:
+    """Measure and print every pair."""
+    clock = SmClock()
+    sms = from_index(torch.cuda.current_device()).sm_count
+    for shape, ragged in PAIRS.items():
+        aligned = measure(shape, clock)
+        print(line(aligned, sms), flush=True)
+        for other in ragged:
+            print(line(measure(other, clock), sms, aligned), flush=True)
+
+
+if __name__ == "__main__":
+    main()

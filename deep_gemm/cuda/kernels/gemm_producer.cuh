@@ -1,0 +1,140 @@
+// The producer warps of gemm_sm90: operands by TMA, scales through registers.
+#pragma once
+#include "deep_gemm/kernels/gemm_plan.cuh"
+#include "deep_gemm/ptx/memory.cuh"
+#include "deep_gemm/ptx/tma.cuh"
+
+namespace deep_gemm {
+
+// One operand, the tile's rows (kRows) or columns, of a k-block. CTAs that need the same ones load a share each
+// and multicast it; of those with the same part of K, ranked rank_m + rank_n * kClusterM, rows are shared by those
+// that differ in rank_n.
+template <class C, bool kRows>
+struct OperandLoader {
+    static constexpr uint32_t kSharers = kRows ? C::kClusterN : C::kClusterM;
+    static constexpr uint32_t kShare = (kRows ? C::kBlockM : C::kBlockN) / kSharers;
+
+    const Cta<C>& cta;
+    const TensorMap* map;
+    uint32_t share;
+    uint16_t sharers;
+
+    __device__ __forceinline__ OperandLoader(const Cta<C>& cta, const TensorMap* map) : cta(cta), map(map) {
+        share = (kRows ? cta.rank_n : cta.rank_m) * kShare;
+        sharers = kRows ? (C::kClusterN > 1 ? 1u | 1u << C::kClusterM : 1u) << (cta.first_sharer + cta.rank_m)
+                        : ((1u << C::kClusterM) - 1) << (cta.first_sharer + cta.rank_n * C::kClusterM);
+    }
+
+    __device__ __forceinline__ void load(uint32_t stage, const scheduler::Dense& tile, uint32_t block) const {
+        const uint32_t first = (kRows ? cta.row(tile) : cta.column(tile)) + share, k = (cta.first_block + block) * kBlockK;
+        const uint32_t smem = (kRows ? cta.stage_rows(stage) : cta.stage_columns(stage)) + share * kBlockK;
+        if constexpr (kSharers == 1) ptx::tma_load(smem, map, cta.barriers.full(stage), k, first);
+        else ptx::tma_load_multicast(smem, map, cta.barriers.full(stage), k, first, sharers);
+    }
+};
+
+// NOTE: the loops belong to the whole warp and only the issue to one lane; a loop of one lane keeps its addresses
+// in vector registers, and each copy is then wrapped in R2UR and a vote.
+template <class C>
+__device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
+    const OperandLoader<C, !C::kSwapped> tokens(cta, &cta.params.map_a);
+    const OperandLoader<C, C::kSwapped> weights(cta, &cta.params.map_b);
+    auto tile = cta.tiles();
+    bool more = tile.next();
+    // k-blocks whose weights need not wait for the kernel ahead
+    uint32_t early = !more ? 0 : cta.k_blocks < cta.params.early_blocks ? cta.k_blocks : cta.params.early_blocks;
+    for (uint32_t block = 0; block < early; ++block) {
+        if (ptx::elect_one()) {
+            ptx::mbarrier_arrive_expect_tx(cta.barriers.full(block), cta.params.stage_bytes);
+            weights.load(block, tile, block);
+        }
+    }
+    ptx::dependency_wait();
+    pipeline::Position<C::kStages> at;
+    for (; more; more = tile.next()) {
+        for (uint32_t block = 0; block < cta.k_blocks; ++block, at.advance()) {
+            cta.barriers.wait_empty(at);
+            if (ptx::elect_one()) {
+                if (early == 0) {
+                    ptx::mbarrier_arrive_expect_tx(cta.barriers.full(at.stage), cta.params.stage_bytes);
+                    weights.load(at.stage, tile, block);
+                }
+                tokens.load(at.stage, tile, block);
+            }
+            early -= early > 0;
+        }
+    }
+    // A CTA may not end while another can still signal in its shared memory: wait for the last releases.
+    if constexpr (Plan<C>::kMulticast > 1) {
+        for (uint32_t stage = 0; stage < C::kStages; ++stage, at.advance()) cta.barriers.wait_empty(at);
+    }
+}
+
+// One lane's share of the scales of a few k-blocks of a scale warp, on their way through registers.
+template <class C>
+struct ScaleGroup {
+    // Two groups, one being stored and one being loaded, must outlast a load: more k-blocks where those are short.
+    static constexpr uint32_t kBlocks = Plan<C>::kTokens <= 64 ? 4 : Plan<C>::kTokens <= 128 ? 2 : 1;
+    static constexpr uint32_t kTokens = ceil_div(Plan<C>::kTokens, kWarpThreads);
+    float a[kBlocks][kTokens], b[kBlocks];
+
+    // sfa, sfb: this lane's first scale in the group's first k-block; tokens, has_b, blocks: how many exist.
+    __device__ __forceinline__ void load(const GemmParams& p, const float* sfa, const float* sfb, uint32_t tokens, bool has_b,
+                                         uint32_t blocks) {
+#pragma unroll
+        for (uint32_t j = 0; j < kBlocks; ++j) {
+#pragma unroll
+            for (uint32_t i = 0; i < kTokens; ++i) {
+                const bool exists = j < blocks && i * kWarpThreads < tokens;
+                a[j][i] = exists ? sfa[i * kWarpThreads * p.sfa_stride_m + j * kScaleWarps * p.sfa_stride_k] : 0.0f;
+            }
+            b[j] = j < blocks && has_b ? sfb[j * kScaleWarps * p.sfb_stride_k] : 0.0f;
+        }
+    }
+
+    __device__ __forceinline__ void store(uint32_t scales, uint32_t lane, uint32_t block) const {
+#pragma unroll
+        for (uint32_t i = 0; i < kTokens; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[block][i]);
+        if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kTokenScales + lane * 4, b[block]);
+    }
+};
+
+// The scale warps take turns at the k-blocks, counted over all tiles; one has twice the time of a k-block.
+template <class C>
+__device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn, uint32_t lane) {
+    using Group = ScaleGroup<C>;
+    const GemmParams& p = cta.params;
+    pipeline::Position<C::kStages> at;
+    if (turn == 1) at.advance();
+    for (auto tile = cta.tiles(); tile.next();) {
+        const uint32_t token = cta.token(tile) + lane, block_n = cta.weight(tile) / 128 + lane;
+        const uint32_t tokens = token < p.m ? p.m - token : 0;
+        const bool has_b = lane < Plan<C>::kScaleBlocks && block_n < ceil_div(p.n, 128);
+        const float* sfa = p.sfa + token * p.sfa_stride_m + (cta.first_block + turn) * p.sfa_stride_k;
+        const float* sfb = p.sfb + block_n * p.sfb_stride_n + (cta.first_block + turn) * p.sfb_stride_k;
+        uint32_t blocks = (cta.k_blocks + 1 - turn) / 2;  // of this warp, from the current group on
+        turn ^= cta.k_blocks % 2;
+        Group current, next;
+        current.load(p, sfa, sfb, tokens, has_b, blocks);
+        while (blocks > 0) {
+            sfa += Group::kBlocks * kScaleWarps * p.sfa_stride_k;
+            sfb += Group::kBlocks * kScaleWarps * p.sfb_stride_k;
+            next.load(p, sfa, sfb, tokens, has_b, blocks > Group::kBlocks ? blocks - Group::kBlocks : 0);
+#pragma unroll
+            for (uint32_t j = 0; j < Group::kBlocks; ++j) {
+                if (blocks > 0) {
+                    cta.barriers.wait_empty(at);
+                    current.store(cta.scales(at.stage), lane, j);
+                    __syncwarp();
+                    if (lane == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
+                    at.advance();
+                    at.advance();
+                    --blocks;
+                }
+            }
+            current = next;
+        }
+    }
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,91 @@
+// Sums over a cluster: every CTA holds the same tile's partial sums over its own part of K. Each becomes the
+// owner of some of the tile's columns, is sent those of every CTA, and adds them in the order of ranks.
+//
+// Nothing but shared memory and its barriers is used: no global workspace, no second kernel.
+#pragma once
+#include "deep_gemm/ptx/mbarrier.cuh"
+#include "deep_gemm/ptx/memory.cuh"
+
+namespace deep_gemm::pipeline {
+
+// kGroups: column groups of 8 in a tile, four values of each in every thread. A group belongs to one CTA;
+// where there are fewer groups than CTAs, the last ones own nothing. kTiles: tiles that the cluster works on at once.
+template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups>
+struct Exchange {
+    static_assert(kGroups % kCtas == 0 || kGroups < kCtas);
+    static constexpr uint32_t kOwned = ceil_div(kGroups, kCtas);
+    static constexpr uint32_t kGroupBytes = kWarpgroupThreads * 16;
+    static constexpr uint32_t kBytes = (kCtas - 1) * kWarpgroups * kOwned * kGroupBytes;
+
+    uint32_t buffer;       // kBytes, 16-byte aligned: [other CTA][warpgroup][owned group][thread] of four floats
+    uint32_t full, empty;  // barriers: all sums have come; all CTAs have read theirs, so new ones may be sent
+    uint32_t rank;         // among the CTAs of the same tile
+    uint32_t tile;         // which of the cluster's
+    uint32_t parity = 0;
+
+    __device__ __forceinline__ void init() const {
+        ptx::mbarrier_init(full, 1);
+        ptx::mbarrier_init(empty, kCtas * kWarpgroups * 4);
+    }
+
+    __device__ __forceinline__ uint32_t cta(uint32_t rank) const { return rank * kTiles + tile; }
+
+    __device__ __forceinline__ bool owns() const { return rank * kOwned < kGroups; }
+
+    // Where an owner keeps what a sender's thread has sent it.
+    __device__ __forceinline__ uint32_t place(uint32_t owner, uint32_t sender, uint32_t warpgroup, uint32_t thread) const {
+        const uint32_t other = sender < owner ? sender : sender - 1;
+        return buffer + (other * kWarpgroups + warpgroup) * kOwned * kGroupBytes + thread * 16;
+    }
+
+    // Sends every other CTA its share of this one's sums, once those of the tile before have been read.
+    __device__ __forceinline__ void send(const float (&sums)[kGroups * 4], uint32_t warpgroup, uint32_t thread) const {
+        ptx::mbarrier_wait_cluster(empty, parity ^ 1);
+        if (warpgroup == 0 && thread == 0 && owns()) ptx::mbarrier_arrive_expect_tx(full, kBytes);
+#pragma unroll
+        for (uint32_t owner = 0; owner * kOwned < kGroups; ++owner) {
+            if (owner != rank) {
+                const uint32_t to = ptx::shared_address_of(place(owner, rank, warpgroup, thread), cta(owner));
+                const uint32_t barrier = ptx::shared_address_of(full, cta(owner));
+#pragma unroll
+                for (uint32_t i = 0; i < kOwned; ++i) {
+                    const float* group = &sums[(owner * kOwned + i) * 4];
+                    ptx::store_shared_async(to + i * kGroupBytes, barrier, group[0], group[1], group[2], group[3]);
+                }
+            }
+        }
+    }
+
+    // Adds up the groups that this CTA owns, its own sums at its own place in the order. To be followed by release().
+    __device__ __forceinline__ void receive(const float (&sums)[kGroups * 4], float (&owned)[kOwned * 4], uint32_t warpgroup,
+                                            uint32_t thread) const {
+        float own[kOwned * 4];
+#pragma unroll
+        for (uint32_t owner = 0; owner * kOwned < kGroups; ++owner)
+#pragma unroll
+            for (uint32_t i = 0; i < kOwned * 4; ++i) own[i] = owner == 0 || owner == rank ? sums[owner * kOwned * 4 + i] : own[i];
+        ptx::mbarrier_wait_cluster(full, parity);
+#pragma unroll
+        for (uint32_t i = 0; i < kOwned; ++i) {
+#pragma unroll
+            for (uint32_t sender = 0; sender < kCtas; ++sender) {
+                float part[4] = {own[i * 4], own[i * 4 + 1], own[i * 4 + 2], own[i * 4 + 3]};
+                if (sender != rank) ptx::load_shared(place(rank, sender, warpgroup, thread) + i * kGroupBytes, part);
+#pragma unroll
+                for (uint32_t j = 0; j < 4; ++j) owned[i * 4 + j] = sender == 0 ? part[j] : owned[i * 4 + j] + part[j];
+            }
+        }
+    }
+
+    // Every math warp tells every CTA that it has read, and used, what it was sent.
+    __device__ __forceinline__ void release(uint32_t lane) {
+        __syncwarp();
+        if (lane < kCtas) ptx::mbarrier_arrive_remote(empty, cta(lane));
+        parity ^= 1;
+    }
+
+    // A CTA may not end while another can still write into its shared memory.
+    __device__ __forceinline__ void drain() const { ptx::mbarrier_wait_cluster(empty, parity ^ 1); }
+};
+
+}  // namespace deep_gemm::pipeline
