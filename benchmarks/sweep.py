@@ -22,8 +22,7 @@ import torch
 from deep_gemm.config import Candidate, DeviceSpec, GemmConfig, explain, forced, from_index
 from deep_gemm.jit import build
 from deep_gemm.kernels.gemm_sm90 import translation_unit
-from deep_gemm.problem import GemmProblem
-from deep_gemm.testing.dense_suite import Operands, Weight, ours, rotating_sets, shapes
+from deep_gemm.testing.dense_suite import Operands, Weight, ours, problem, rotating_sets, shapes
 from deep_gemm.testing.summary import geometric_mean
 from deep_gemm.testing.timing import WARM_MS, time_calls
 
@@ -77,7 +76,7 @@ def again(rows: list[dict]) -> list[dict]:
 
 def _again(row: dict, device: DeviceSpec) -> dict:
     shape = row["m"], row["n"], row["k"]
-    configs = {c.config.name: c.config for c in explain(GemmProblem.block_scaled(*shape), device)}
+    configs = {c.config.name: c.config for c in explain(problem(*shape), device)}
     sets = rotating_sets(*shape, [])
     times: dict[str, list[float]] = {"chosen": [], "best": []}
     for _ in range(TURNS):
@@ -94,7 +93,7 @@ def _again(row: dict, device: DeviceSpec) -> dict:
 def sweep(wanted: list[tuple[int, int, int]], top: int) -> list[dict]:
     """Return one row per shape: predicted and measured microseconds of its best candidates."""
     device = from_index(torch.cuda.current_device())
-    ranked = {shape: explain(GemmProblem.block_scaled(*shape), device)[:top] for shape in wanted}
+    ranked = {shape: explain(problem(*shape), device)[:top] for shape in wanted}
     configs = {candidate.config for found in ranked.values() for candidate in found}
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda config: build(translation_unit(config)), configs))

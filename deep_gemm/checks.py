@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError
 from .quant.recipe import ScaleRecipe
 
 ALIGNMENT_BYTES = 16  # of base addresses and row pitches that TMA takes
@@ -114,9 +114,3 @@ def scale(name: str, value: torch.Tensor, recipe: ScaleRecipe, extents: tuple[in
     dtype(name, value, torch.float32)
     remedy = f"{recipe.name} scales of a {extents[0]} x {extents[1]} operand have this shape"
     shape(name, value, recipe.shape(*extents), remedy)
-
-
-def no_addend(c: object, what: str) -> None:
-    """Refuse the addend C where no kernel adds it yet."""
-    if c is not None:
-        raise UnsupportedError(what, ["adding C is not supported with 1x128 and 128x128 scales"])

@@ -43,9 +43,10 @@ def matmul(
             call; if the word is false, stale values of B are multiplied.
 
     Products of 128 along K are summed by the tensor cores, scaled by sfa * sfb and added in FP32,
-    in order of K; the result is rounded to bf16 once. Where few tiles would leave SMs idle, parts of K
-    are summed apart and then added, always in the same order: equal calls give equal bits. M = 0 or N = 0 does nothing, K = 0 gives
-    zeros. A NaN in a row of A stays in that row.
+    in order of K; the result is rounded to bf16 once. Where few tiles would leave SMs idle, parts
+    of K are summed apart and then added, always in the same order: equal calls give equal bits,
+    but a row can be split otherwise, and so rounded otherwise, in a call with more rows. M = 0 or
+    N = 0 does nothing, K = 0 gives zeros. A NaN in a row of A stays in that row.
 
     Cost: the first call with new metadata (shapes, strides) makes a launch plan, and compiles a
     kernel (tenths of a second) if none of its configuration is cached; later calls take

@@ -38,9 +38,8 @@ def is_available(device: int = 0) -> Availability:
         major, minor = nvrtc.version()
     except DeepGemmError as error:
         return Availability(False, str(error))
-    if attributes.compute_capability != (9, 0):
-        found = ".".join(map(str, attributes.compute_capability))
-        return Availability(False, f"{attributes.name} has compute capability {found}, not 9.0")
+    if attributes.refusal:
+        return Availability(False, attributes.refusal)
     return Availability(True, f"{attributes.name}, NVRTC {major}.{minor}")
 
 

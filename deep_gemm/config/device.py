@@ -7,7 +7,6 @@ from functools import cache
 
 from ..errors import ArgumentError
 
-
 RESERVED_SMEM = 1024  # bytes of every resident CTA, for the system
 
 

@@ -62,6 +62,8 @@ class GemmConfig:
         leave most of wgmma's 64 rows empty; plain, rows are of A and columns of B.
     ctas_per_sm: CTAs that an SM is to hold; 2 caps registers and shared memory at half, so that
         the kernel's successor in the stream can start before it ends.
+    compiled: M, N and K that are compiled into the kernel, which then serves no other; 0 leaves an
+        extent to run time. Measured: no gain (benchmarks/compile_options.py).
     """
 
     tile: TileConfig
@@ -72,6 +74,7 @@ class GemmConfig:
     split_k: int = 1
     swapped: bool = False
     ctas_per_sm: int = 1
+    compiled: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def multicast(self) -> int:
@@ -106,7 +109,7 @@ class GemmConfig:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a producer and of a math thread after setmaxnreg; (0, 0) leaves them alone."""
+        """Registers of a producer and a math thread after setmaxnreg; (0, 0) leaves them alone."""
         return REGISTERS[self.tile.num_math_warpgroups, self.ctas_per_sm]
 
     def _sums(self, partials: int) -> int:
@@ -127,7 +130,8 @@ class GemmConfig:
         )
         name += f"_k{self.split_k}" if self.split_k > 1 else ""
         name += "_t" if self.swapped else ""
-        return name + (f"_r{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "")
+        name += f"_r{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
+        return name + "".join(f"_{x}{v}" for x, v in zip("mnk", self.compiled, strict=True) if v)
 
     def describe(self) -> str:
         """Return one sentence for people."""

@@ -39,11 +39,15 @@ def build(unit: TranslationUnit) -> Built:
     Raises CompileError (log in the message, source kept on disk), UnsupportedError without NVRTC.
     Costs under a millisecond when known, tenths of a second when not.
     """
-    headers = headers_for(unit.source)
-    passes = cubin_passes()
+    headers, passes = headers_for(unit.source), cubin_passes()
     key = cache_key(unit, headers, passes)
     root = cache.configured_root()
     return _flights.run((root, key), lambda: _find_or_compile(unit, headers, passes, key))
+
+
+def key_of(unit: TranslationUnit) -> str:
+    """Return the key under which build() keeps a unit; nothing is compiled or read from disk."""
+    return cache_key(unit, headers_for(unit.source), cubin_passes())
 
 
 def cache_key(

@@ -52,6 +52,14 @@ class DeviceAttributes:
     compute_capability: tuple[int, int]
     l2_bytes: int
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the kernels cannot run here, or None where they can."""
+        major, minor = self.compute_capability
+        if (major, minor) == (9, 0):
+            return None
+        return f"{self.name} has compute capability {major}.{minor}, kernels are for 9.0"
+
 
 # --- calls --------------------------------------------------------------------------------------
 
@@ -176,10 +184,10 @@ def load(built: Built, device_index: int) -> Function:
         return _loaded[handle]
 
 
-def is_loaded(built: Built, device_index: int) -> bool:
-    """Say whether load() would only look a kernel up; it then touches no module."""
+def is_loaded(key: str, device_index: int) -> bool:
+    """Say whether load() would only look up the kernel built under a key."""
     with _load_lock:
-        return (built.key, device_index) in _loaded
+        return (key, device_index) in _loaded
 
 
 def load_cubin(cubin: bytes, entry: str, device_index: int) -> Function:

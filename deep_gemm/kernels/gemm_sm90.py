@@ -74,7 +74,7 @@ class Operands:
 
 
 def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.TensorMap2D]:
-    """Return the TMA descriptions of A, B and D, by the names of their fields in GemmParams."""
+    """Return the TMA descriptions of A, B and D, in this order, by their fields in GemmParams."""
     o = operands
     rows_a, rows_b = _box_rows(config, o)
     return {
@@ -149,6 +149,9 @@ def _constants(config: GemmConfig) -> dict[str, int]:
         "kBlockN": config.tile.block_n,
         "kMathWarpgroups": config.tile.num_math_warpgroups,
         "kPartials": config.partials,
+        "kM": config.compiled[0],
+        "kN": config.compiled[1],
+        "kK": config.compiled[2],
         "kClusterM": config.cluster_m,
         "kClusterN": config.cluster_n,
         "kSplitK": config.split_k,

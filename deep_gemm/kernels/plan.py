@@ -17,7 +17,7 @@ from ..config.raster import raster
 from ..config.smem_plan import plan as smem_plan
 from ..config.tile import GemmConfig
 from ..errors import CudaError, UnsupportedError
-from ..jit import build, driver, tensor_map
+from ..jit import build, driver, key_of, tensor_map
 from ..jit.driver import Function
 from ..jit.launch import Launcher
 from ..problem import GemmProblem
@@ -33,11 +33,11 @@ def load(config: GemmConfig, device_index: int, may_load: bool = True) -> Functi
     may_load: False while a graph is being captured, when a module cannot be loaded; a kernel that
     is not there yet is then an UnsupportedError.
     """
-    built = build(gemm_sm90.translation_unit(config))
-    if not may_load and not driver.is_loaded(built, device_index):
+    unit = gemm_sm90.translation_unit(config)
+    if not may_load and not driver.is_loaded(key_of(unit), device_index):
         reason = f"kernel {config.name} is not loaded yet: call once, or warmup(), before capture"
         raise UnsupportedError("a first call inside a CUDA graph capture", [reason])
-    return driver.load(built, device_index)
+    return driver.load(build(unit), device_index)
 
 
 class LaunchPlan:
@@ -71,7 +71,7 @@ class LaunchPlan:
         gemm_sm90.fill_params(self._params, self.config, operands, walk, early)
         self._maps = gemm_sm90.tensor_maps(self.config, operands)
         self._map_a, self._map_b, self._map_d = (
-            self._base + getattr(GemmParams, name).offset for name in ("map_a", "map_b", "map_d")
+            self._base + getattr(GemmParams, name).offset for name in self._maps
         )
         self._addresses: tuple[int, int, int] | None = None
         self._launcher = Launcher(
@@ -106,9 +106,11 @@ class LaunchPlan:
     def _point_at(self, a: int, b: int, d: int) -> None:
         last = self._addresses
         if last is None:
-            for name, address in (("map_a", a), ("map_b", b), ("map_d", d)):
-                where = self._base + getattr(GemmParams, name).offset
-                self._maps[name].encode(address, where)
+            places = (self._map_a, self._map_b, self._map_d)
+            for described, address, place in zip(
+                self._maps.values(), (a, b, d), places, strict=True
+            ):
+                described.encode(address, place)
         else:
             if a != last[0]:
                 tensor_map.patch(self._map_a, a)

@@ -38,12 +38,9 @@ class Runner:
         kernel is not loaded yet.
         """
         index = a.device.index
-        capability = driver.device_attributes(index).compute_capability
-        if capability != (9, 0):
-            raise UnsupportedError(
-                f"GEMM on {a.device}",
-                [f"compute capability is {capability[0]}.{capability[1]}, kernels are for 9.0"],
-            )
+        refusal = driver.device_attributes(index).refusal
+        if refusal:
+            raise UnsupportedError(f"GEMM on {a.device}", [refusal])
         operands = Operands(
             m=problem.m,
             n=problem.n,

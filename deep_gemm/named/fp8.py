@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from .. import checks
 from ..errors import ArgumentError, UnsupportedError
 from ..gemm import Pair, block_scaled_nt, unpack_pair
 
@@ -41,7 +40,8 @@ def fp8_gemm_nt(
     Requirements, costs and errors as matmul().
     """
     if c is not None:
-        checks.no_addend(c, "fp8_gemm_nt")
+        reason = "adding C is not supported with 1x128 and 128x128 scales"
+        raise UnsupportedError("fp8_gemm_nt", [reason])
     if recipe is not None or recipe_a is not None or recipe_b is not None:
         _check_recipe(recipe, recipe_a, recipe_b)
     if compiled_dims != "nk" and not set(compiled_dims) <= set("mnk"):

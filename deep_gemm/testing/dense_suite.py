@@ -114,6 +114,11 @@ def _ours(sets: Sequence[Operands], **options: Any) -> list[Call]:
     return [partial(fp8_gemm_nt, (s.a, s.sfa), (s.b, s.sfb), s.d, **options) for s in sets]
 
 
+def problem(m: int, n: int, k: int) -> GemmProblem:
+    """Return what `ours` asks for at this shape: with static_b up to M = DECODE_M."""
+    return GemmProblem.block_scaled(m, n, k, static_b=m <= DECODE_M)
+
+
 def forms(m: int) -> dict[str, Maker]:
     """Return the forms of our call that differ at this m, by row name."""
     return {"ours": ours, "ours_plain": ours_plain} if m <= DECODE_M else {"ours": ours}
@@ -177,7 +182,7 @@ def measure(wanted: Sequence[tuple[int, int, int]], clock: SmClock | None = None
             _attempt(row, name, partial(time_checked, make, sets, read))
         for name, make in peer_calls(m, n).items():
             _attempt(row, name, partial(_time_peer, make, sets))
-        row["config"] = select(GemmProblem.block_scaled(m, n, k), spec).name
+        row["config"] = select(problem(m, n, k), spec).name
         yield row
 
 

@@ -151,7 +151,7 @@ struct MathWarpgroup {
     // Stores 64 rows of results, from `row` and `column` of the product on, slab by slab.
     template <int kCount, uint32_t kFirst = 0>
     __device__ __forceinline__ void store(const float (&total)[kCount], uint32_t row, uint32_t column) {
-        if ((C::kSwapped ? column : row) >= cta.params.m) return;
+        if ((C::kSwapped ? column : row) >= cta.m()) return;
         const uint32_t slab = claim_slab();
         if constexpr (C::kSwapped) {
             epilogue::store_slab_transposed(total, slab, thread);

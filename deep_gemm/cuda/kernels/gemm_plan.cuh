@@ -89,10 +89,15 @@ struct Cta {
         rank_n = rank / C::kClusterM % C::kClusterN;
         rank_k = rank / Plan<C>::kMulticast;
         first_sharer = rank_k * Plan<C>::kMulticast;
-        const uint32_t blocks = ceil_div(params.k, kBlockK), rest = blocks % C::kSplitK;  // the first ranks have one more
+        const uint32_t blocks = ceil_div(k(), kBlockK), rest = blocks % C::kSplitK;  // the first ranks have one more
         k_blocks = blocks / C::kSplitK + (rank_k < rest ? 1 : 0);
         first_block = blocks / C::kSplitK * rank_k + (rank_k < rest ? rank_k : rest);
     }
+
+    // Extents: compiled in where the configuration has them.
+    __device__ __forceinline__ uint32_t m() const { return C::kM ? C::kM : params.m; }
+    __device__ __forceinline__ uint32_t n() const { return C::kN ? C::kN : params.n; }
+    __device__ __forceinline__ uint32_t k() const { return C::kK ? C::kK : params.k; }
 
     __device__ __forceinline__ scheduler::Dense tiles() const {
         return scheduler::Dense(params.tiles, blockIdx.x / Plan<C>::kCluster, gridDim.x / Plan<C>::kCluster);

@@ -108,8 +108,8 @@ __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn,
     if (turn == 1) at.advance();
     for (auto tile = cta.tiles(); tile.next();) {
         const uint32_t token = cta.token(tile) + lane, block_n = cta.weight(tile) / 128 + lane;
-        const uint32_t tokens = token < p.m ? p.m - token : 0;
-        const bool has_b = lane < Plan<C>::kScaleBlocks && block_n < ceil_div(p.n, 128);
+        const uint32_t tokens = token < cta.m() ? cta.m() - token : 0;
+        const bool has_b = lane < Plan<C>::kScaleBlocks && block_n < ceil_div(cta.n(), 128);
         const float* sfa = p.sfa + token * p.sfa_stride_m + (cta.first_block + turn) * p.sfa_stride_k;
         const float* sfb = p.sfb + block_n * p.sfb_stride_n + (cta.first_block + turn) * p.sfb_stride_k;
         uint32_t blocks = (cta.k_blocks + 1 - turn) / 2;  // of this warp, from the current group on

@@ -1,0 +1,75 @@
+"""What compile options give: extents compiled in, and room for two CTAs on an SM.
+
+    python3 benchmarks/compile_options.py
+
+For each shape the chosen configuration is timed with M, N and K at run time, with N and K, and with
+all three compiled in; and decode configurations with one and with two CTAs to an SM, which halves
+their registers and stages. In turns, so that drift shows; microseconds per call, graph replay over
+rotating inputs.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import torch
+
+from deep_gemm.config import DeviceSpec, GemmConfig, forced, from_index, reasons, select
+from deep_gemm.config.candidates import complete
+from deep_gemm.problem import GemmProblem
+from deep_gemm.testing.dense_suite import Operands, ours_plain, rotating_sets
+from deep_gemm.testing.timing import time_calls
+
+SHAPES = (
+    (1, 2112, 7168),
+    (16, 7168, 2048),
+    (64, 4096, 7168),
+    (256, 2112, 7168),
+    (512, 4096, 7168),
+    (4096, 7168, 2048),
+)
+TURNS = 3
+
+
+def main() -> None:
+    """Print both tables."""
+    device = from_index(torch.cuda.current_device())
+    for shape in SHAPES:
+        chosen = select(GemmProblem.block_scaled(*shape), device)
+        report(shape, {"chosen": chosen} | compiled(chosen, shape) | occupancies(chosen, device))
+
+
+def compiled(config: GemmConfig, shape: tuple[int, int, int]) -> dict[str, GemmConfig]:
+    """Return the configuration with extents compiled in."""
+    _, n, k = shape
+    return {
+        "n, k compiled": replace(config, compiled=(0, n, k)),
+        "m, n, k compiled": replace(config, compiled=shape),
+    }
+
+
+def occupancies(config: GemmConfig, device: DeviceSpec) -> dict[str, GemmConfig]:
+    """Return the configuration with the other number of CTAs to an SM, where one can be built."""
+    other = complete(replace(config, ctas_per_sm=3 - config.ctas_per_sm, num_stages=0), device)
+    return {} if reasons(other, device) else {f"{other.ctas_per_sm} CTAs an SM": other}
+
+
+def report(shape: tuple[int, int, int], configs: dict[str, GemmConfig]) -> None:
+    """Time the configurations of a shape in turns and print the medians."""
+    sets = rotating_sets(*shape, [])
+    times: dict[str, list[float]] = {name: [] for name in configs}
+    for _ in range(TURNS):
+        for name, config in configs.items():
+            times[name].append(_time(config, sets))
+    found = ", ".join(f"{name} {statistics.median(us):.2f}" for name, us in times.items())
+    print(f"{' x '.join(map(str, shape))} ({configs['chosen'].name}): {found}", flush=True)
+
+
+def _time(config: GemmConfig, sets: list[Operands]) -> float:
+    with forced(config):
+        return time_calls(ours_plain(sets), target_ms=4.0).us
+
+
+if __name__ == "__main__":
+    main()
