@@ -72,21 +72,19 @@ def tma_rows(name: str, value: torch.Tensor) -> None:
             "row stride",
             f"a multiple of {step} elements ({ALIGNMENT_BYTES} bytes)",
             value.stride(0),
-            f"allocate rows of {padded} elements and pass the view [:, :{value.shape[1]}]",
+            f"rows of {padded} elements and the view [:, :{value.shape[1]}]: quant.align_rows()",
         )
 
 
-def tma_extents(n: int, k: int) -> None:
-    """Check that rows of A, B and D end where TMA can end them: at multiples of 16 bytes.
+def tma_extents(n: int) -> None:
+    """Check that rows of D end where a TMA store can end them: at multiples of 16 bytes.
 
     A store of fewer columns would write up to the next multiple, into what lies behind the row.
+    Loads end at any element, so K has no such limit.
     """
     if n % 8:
         padded = f"pad B, its scales and D to N = {-(-n // 8) * 8}, with rows of zeros in B"
         raise ArgumentError("b", "number of rows (N)", "a multiple of 8", n, padded)
-    if k % 16:
-        padded = f"pad A and B with columns of zeros to K = {-(-k // 16) * 16}"
-        raise ArgumentError("a", "number of columns (K)", "a multiple of 16", k, padded)
 
 
 def address(name: str, pointer: int) -> None:

@@ -28,8 +28,8 @@ def matmul(
     """Return D = A @ B^T of two FP8 matrices with block scales, accumulated in FP32.
 
     Requirements: A, B and D row-major (rows contiguous); all tensors on one device, CUDA (compute
-    capability 9.0) or CPU. On CUDA N is a multiple of 8, K of 16, and rows of A, B and D start at
-    multiples of 16 bytes: addresses, and pitches where there is more than one row.
+    capability 9.0) or CPU. On CUDA N is a multiple of 8, and rows of A, B and D start at multiples
+    of 16 bytes: addresses, and pitches where there is more than one row (quant.align_rows()).
 
     Arguments:
         a: (A, sfa) or ScaledTensor. A float8_e4m3fn [M, K]; sfa float32 [M, ceil(K / 128)], one
@@ -128,7 +128,7 @@ def _plan(
         from .reference import block_scaled_gemm_nt
 
         return block_scaled_gemm_nt
-    checks.tma_extents(problem.n, problem.k)
+    checks.tma_extents(problem.n)
     for name, value in (("a", a), ("b", b), ("d", d)):
         checks.tma_rows(name, value)
     from .kernels.runner import Runner

@@ -57,7 +57,7 @@ def get_num_sms() -> int:
 
 
 def warmup(m: Iterable[int], n: int, k: int, device: int | None = None) -> list[GemmConfig]:
-    """Compile and load every kernel that problems M x N x K choose, for all M in `m`.
+    """Compile and load every kernel that problems M x N x K choose, for all M in `m`, in both forms.
 
     Afterwards no call with these shapes compiles or loads anything, so it can be captured in a
     CUDA graph at once. Needs a GPU, allocates and launches nothing. Returns the configurations.
@@ -71,7 +71,12 @@ def warmup(m: Iterable[int], n: int, k: int, device: int | None = None) -> list[
     index = torch.cuda.current_device() if device is None else device
     spec = from_index(index)
     cap = settings.current().num_sms
-    problems = (GemmProblem.block_scaled(rows, n, k) for rows in m if rows > 0)
+    problems = [
+        GemmProblem.block_scaled(rows, n, k, static_b)
+        for rows in m
+        if rows > 0
+        for static_b in (False, True)
+    ]
     configs = list(dict.fromkeys(select(problem, spec, cap) for problem in problems))
     for config in configs:
         load(config, index)

@@ -28,7 +28,7 @@ class Settings:
         legal, odd ones too.
     pdl: launch kernels with the programmatic-dependent-launch attribute, so that the set-up of
         one overlaps the tail of the kernel before it. No operand is read before that kernel is
-        complete.
+        complete, but for the B of a call with static_b=True.
     """
 
     num_sms: int = 0

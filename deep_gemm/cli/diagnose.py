@@ -107,6 +107,9 @@ def show_padding(problem: GemmProblem, spec: DeviceSpec) -> None:
     refusals = padding.refusals(problem)
     for sentence in refusals:
         console.out.print(f"not served on a GPU: {sentence}", markup=False, soft_wrap=True)
+    layout = padding.pitch(problem)
+    if layout:
+        console.out.print(layout, markup=False, soft_wrap=True)
     found = padding.choices(problem, spec, settings.current().num_sms)
     if len(found) > 1 or refusals:
         made = console.table("padding", ("extents", "M x N x K"), ("predicted us", "of the first"))

@@ -14,8 +14,7 @@ from ..errors import ArgumentError
 from ..problem import GemmProblem
 from ..quant.layout import align
 
-# TMA ends rows of e4m3 and bf16 at 16 bytes: see checks.tma_extents.
-SERVED_N, SERVED_K = 8, 16
+SERVED_N, PITCH = 8, 16  # a TMA store ends rows of D at 16 bytes, and rows of A and B start there
 BLOCK = 128  # of N and K that share a scale
 AS_IT_IS = "as it is"
 
@@ -31,19 +30,27 @@ class Choice:
 
 
 def refusals(problem: GemmProblem) -> list[str]:
-    """Return why the CUDA path refuses these extents, a sentence for N and one for K."""
-    found = []
-    for extents in ((problem.n, 0), (0, problem.k)):
-        try:
-            checks.tma_extents(*extents)
-        except ArgumentError as error:
-            found.append(str(error))
-    return found
+    """Return why the CUDA path refuses these extents, in sentences."""
+    try:
+        checks.tma_extents(problem.n)
+    except ArgumentError as error:
+        return [str(error)]
+    return []
+
+
+def pitch(problem: GemmProblem) -> str | None:
+    """Return how rows of A and B must be laid out where K alone does not do it."""
+    if problem.k % PITCH == 0:
+        return None
+    return (
+        f"Rows of A and B start at multiples of {PITCH} bytes: quant.align_rows() lays out "
+        f"K = {problem.k} in rows of {align(problem.k, PITCH)}; a copy, and no time in the product."
+    )
 
 
 def served(problem: GemmProblem) -> GemmProblem:
-    """Return the smallest problem that holds this one and is served: N to 8, K to 16."""
-    return replace(problem, n=align(problem.n, SERVED_N), k=align(problem.k, SERVED_K))
+    """Return the smallest problem that holds this one and is served: N to 8."""
+    return replace(problem, n=align(problem.n, SERVED_N))
 
 
 def choices(problem: GemmProblem, spec: DeviceSpec, num_sms: int = 0) -> list[Choice]:

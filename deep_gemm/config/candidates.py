@@ -56,7 +56,7 @@ def _enumerate() -> Iterator[GemmConfig]:
 
 def _clusters(block_m: int, block_n: int) -> tuple[tuple[int, int], ...]:
     """Return the ways to share operands that were ever the best of a sweep."""
-    if (block_m, block_n) in ((128, 144), (192, 96)):
+    if (block_m, block_n) in ((128, 144), (192, 96), (256, 144)):
         return ((1, 1),)
     if block_m == 64 or (block_m, block_n) == (128, 128):
         return ((1, 1), (2, 1))

@@ -11,6 +11,7 @@ from .cast import (
 )
 from .layout import (
     align,
+    align_rows,
     ceil_div,
     get_col_major_tma_aligned_tensor,
     get_mn_major_tma_aligned_tensor,
@@ -34,6 +35,7 @@ __all__ = [
     "ScaleRecipe",
     "ScaledTensor",
     "align",
+    "align_rows",
     "by_granularity",
     "cast_to_fp8",
     "ceil_div",

@@ -1,4 +1,4 @@
-"""Integer helpers, and the layout of scale tensors that TMA can load."""
+"""Integer helpers, and the layouts of matrices and of scales that TMA can load."""
 
 from __future__ import annotations
 
@@ -27,6 +27,23 @@ def get_tma_aligned_size(x: int, element_size: int) -> int:
     if element_size <= 0 or TMA_ALIGNMENT_BYTES % element_size:
         raise ArgumentError("element_size", "value", "1, 2, 4, 8 or 16 bytes", element_size)
     return align(x, TMA_ALIGNMENT_BYTES // element_size)
+
+
+def align_rows(x: torch.Tensor) -> torch.Tensor:
+    """Return the matrix `x` with rows that start at multiples of 16 bytes, as TMA wants them.
+
+    Requirements: x is [rows, columns] of any dtype, on any device.
+
+    Returns x itself where its rows do already, else a view of the same shape and values into wider
+    rows, the rest of which is not initialized. Costs one read and one write of x then; never
+    synchronizes.
+    """
+    rows, columns = x.shape
+    pitch = get_tma_aligned_size(columns, x.element_size())
+    aligned = x.stride(0) * x.element_size() % TMA_ALIGNMENT_BYTES == 0 or rows <= 1
+    if x.stride(1) == 1 and aligned and x.data_ptr() % TMA_ALIGNMENT_BYTES == 0:
+        return x
+    return torch.empty(rows, pitch, dtype=x.dtype, device=x.device)[:, :columns].copy_(x)
 
 
 def get_mn_major_tma_aligned_tensor(sf: torch.Tensor) -> torch.Tensor:

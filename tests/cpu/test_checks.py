@@ -15,7 +15,7 @@ from deep_gemm import ArgumentError, checks
 def test_a_row_pitch_that_tma_cannot_take_says_what_to_allocate(dtype, columns, pitch, padded):
     rows = torch.empty(4, pitch, dtype=torch.uint8 if dtype.itemsize == 1 else dtype)
     rows = rows.view(dtype)[:, :columns]
-    with pytest.raises(ArgumentError, match=rf"allocate rows of {padded} elements.*:{columns}\]"):
+    with pytest.raises(ArgumentError, match=rf"rows of {padded} elements.*:{columns}\].*align_rows"):
         checks.tma_rows("a", rows)
     whole = torch.empty(4, padded, dtype=torch.uint8 if dtype.itemsize == 1 else dtype)
     checks.tma_rows("a", whole.view(dtype)[:, :columns])
@@ -28,8 +28,7 @@ def test_an_address_that_tma_cannot_take():
         checks.address("d", 4104)
 
 
-@pytest.mark.parametrize("n, k, said", [(61, 112, "pad B.*N = 64"), (64, 107, "K = 112")])
-def test_extents_that_tma_cannot_end_at(n, k, said):
-    with pytest.raises(ArgumentError, match=said):
-        checks.tma_extents(n, k)
-    checks.tma_extents(64, 112)
+def test_extents_that_tma_cannot_end_at():
+    with pytest.raises(ArgumentError, match="pad B.*N = 64"):
+        checks.tma_extents(61)
+    checks.tma_extents(64)

@@ -63,3 +63,15 @@ def test_wrong_dtype_and_rank_are_refused():
         quant.get_mn_major_tma_aligned_tensor(torch.zeros(4, 4, dtype=torch.int32))
     with pytest.raises(ArgumentError, match="sf: shape"):
         quant.get_mn_major_tma_aligned_tensor(torch.zeros(4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16])
+def test_rows_are_aligned_only_where_they_are_not(dtype: torch.dtype) -> None:
+    ragged = torch.randn(5, 1000 + 4).to(dtype)[:, :1001]
+    found = quant.align_rows(ragged)
+    assert found.stride(0) * found.element_size() % 16 == 0 and found.data_ptr() % 16 == 0
+    assert found.shape == ragged.shape and found.stride(1) == 1
+    assert torch.equal(found.float(), ragged.float())
+    assert quant.align_rows(found) is found
+    assert quant.align_rows(found[1:]).data_ptr() == found[1:].data_ptr()
+    assert quant.align_rows(ragged.t()).stride(1) == 1

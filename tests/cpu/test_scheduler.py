@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
 
 import pytest
 
-from deep_gemm.jit.headers import headers_for
+from .host_kit import compile_host
 
 PROGRAM = """
-#define __host__
-#define __device__
-#define __forceinline__ inline
-#include <cstdio>
 #include "deep_gemm/scheduler/dense.cuh"
 int main() {
     using namespace deep_gemm;
@@ -24,7 +18,7 @@ int main() {
                       &params.band_on_m, &grid) == 5) {
         for (unsigned cluster = 0; cluster < grid; ++cluster)
             for (scheduler::Dense tile(params, cluster, grid); tile.next();)
-                std::printf("%u:%u:%u ", cluster, tile.cluster_m, tile.cluster_n);
+                std::printf("%u %u %u ", cluster, tile.cluster_m, tile.cluster_n);
         std::printf("\\n");
     }
 }
@@ -34,27 +28,13 @@ int main() {
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory):
     """Return a function: rows of (clusters_m, clusters_n, band, on_m, grid) to their tiles."""
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no host C++ compiler")
-    folder = tmp_path_factory.mktemp("scheduler")
-    for name, text in headers_for(PROGRAM).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    (folder / "walk.cpp").write_text(PROGRAM)
-    binary = folder / "walk"
-    command = [compiler, "-std=c++17", "-I", str(folder), str(folder / "walk.cpp"), "-o"]
-    subprocess.run([*command, str(binary)], check=True)
+    run = compile_host(PROGRAM, tmp_path_factory.mktemp("scheduler"))
 
-    def run(cases):
-        text = "\n".join(" ".join(map(str, case)) for case in cases)
-        done = subprocess.run([str(binary)], input=text, capture_output=True, text=True, check=True)
-        return [
-            [tuple(map(int, tile.split(":"))) for tile in line.split()]
-            for line in done.stdout.splitlines()
-        ]
+    def tiles(cases):
+        printed = run("\n".join(" ".join(map(str, case)) for case in cases))
+        return [list(zip(row[::3], row[1::3], row[2::3], strict=True)) for row in printed]
 
-    return run
+    return tiles
 
 
 def test_every_tile_is_met_once_and_clusters_share_evenly(walk):

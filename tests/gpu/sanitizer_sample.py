@@ -17,36 +17,35 @@ LAYOUTS = ("row_major", "mn_major_unaligned", "strided_view")
 
 
 def families() -> list[config.GemmConfig]:
-    """Return the widest candidate of every tile height, warpgroup count and cluster."""
+    """Return the widest candidate of every tile height, cluster and way to lay out the product."""
     device = config.from_index(torch.cuda.current_device())
     chosen = {
-        (c.tile.block_m, c.tile.num_math_warpgroups, c.cluster_m, c.cluster_n): c
-        for c in config.candidates(device)
+        (c.tile.block_m, c.cluster_m, c.cluster_n, c.split_k > 1, c.swapped): c
+        for c in sorted(config.candidates(device), key=lambda c: c.tile.block_n)
     }
     return list(chosen.values())
 
 
-def call(m: int, n: int, k: int, layout: str) -> None:
-    """Make one call whose tensors end where their allocations end."""
+def call(m: int, n: int, k: int, layout: str = "row_major", static_b: bool = False) -> int:
+    """Make one call whose tensors end where their allocations end; return how many were made."""
     a, sfa, b, sfb = problems.make_block_scaled(m, n, k, "cuda", sfa_layout=layout)
     out = poison.nan_fill_(torch.empty(m, n, dtype=torch.bfloat16, device="cuda"))
-    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), out)
+    torch.cuda.synchronize()
+    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), out, static_b=static_b)
     if not torch.isfinite(out).all():
         raise SystemExit(f"{(m, n, k, layout)}: an output element is missing or not finite")
+    return 1
 
 
 def main() -> None:
     """Call the chosen configuration, then every family, on every shape."""
-    calls = 0
-    for shape in SHAPES:
-        for layout in LAYOUTS:
-            call(*shape, layout)
-            calls += 1
+    calls = sum(call(*shape, layout) for shape in SHAPES for layout in LAYOUTS)
     for one in families():
         with config.forced(one):
-            for shape in SHAPES:
-                call(*shape, "row_major")
-                calls += 1
+            calls += sum(call(*shape) for shape in SHAPES)
+            # One cluster walks all tiles, and reads of B what it may before it waits.
+            with deep_gemm.override(num_sms=one.cluster):
+                calls += call(*SHAPES[-1], static_b=True)
     torch.cuda.synchronize()
     print(f"calls: {calls}")
 

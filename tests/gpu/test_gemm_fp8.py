@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import pytest
@@ -11,26 +10,40 @@ import torch
 
 import deep_gemm
 from deep_gemm import config
-from deep_gemm.config.candidates import store_choices
-from deep_gemm.kernels import plan
 from deep_gemm.problem import GemmProblem
 from deep_gemm.testing import poison, problems
 from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound
 
-from .gpu_kit import BF16, Problem, generator, integers, judge, normal, run
+from .gpu_kit import (
+    BF16,
+    FORCED,
+    PLAIN,
+    SPLIT,
+    SWAPPED,
+    SWAPPED_SPLIT,
+    WAYS,
+    Problem,
+    Way,
+    call,
+    check_chain,
+    forcing,
+    generator,
+    integers,
+    judge,
+    label,
+    load_all,
+    normal,
+    run,
+)
 
 MS = (0, 1, 2, 7, 9, 31, 33, 63, 64, 65, 127, 129, 1000, 1638, 4096)
 NS = (8, 16, 72, 192, 576, 2112, 4096, 7168)
 KS = (16, 64, 128, 192, 576, 1152, 2112, 7168)
 RAGGED = ((1, 8, 16), (7, 72, 208), (33, 192, 16), (129, 200, 592), (300, 2112, 1168))
 ragged = pytest.mark.parametrize("m, n, k", RAGGED)
-
-
-def load_all(configs):
-    """Compile and load kernels, several at a time; later calls find them."""
-    index = torch.cuda.current_device()
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda c: plan.load(c, index), dict.fromkeys(configs)))
+# Scales and results take other ways where tokens are columns, and where K is split.
+FORMS = (None, SWAPPED, SWAPPED_SPLIT, SPLIT)
+every_form = pytest.mark.parametrize("forced", FORMS, ids=label)
 
 
 # --- the grid -------------------------------------------------------------------------------
@@ -39,8 +52,9 @@ def load_all(configs):
 @pytest.fixture(scope="module")
 def grid_kernels():
     device = config.from_index(torch.cuda.current_device())
-    shapes = ((m, n, k) for m in MS if m for n in NS for k in KS)
-    load_all(config.select(GemmProblem.block_scaled(*s), device) for s in shapes)
+    shapes = [(m, n, k) for m in MS if m for n in NS for k in KS]
+    asked = [GemmProblem.block_scaled(*s, static) for static in (False, True) for s in shapes]
+    load_all([*FORCED, *(config.select(problem, device) for problem in asked)])
 
 
 @lru_cache(maxsize=1)
@@ -57,15 +71,17 @@ def grid_data(n, k, run_seed):
     return sets
 
 
+# From the bottom up: N and K vary slowest, so that grid_data() is drawn once for all that use it.
+@pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("m", MS)
 @pytest.mark.parametrize("k", KS)
 @pytest.mark.parametrize("n", NS)
-def test_grid(n, k, m, run_seed, seed, grid_kernels):
+def test_grid(n, k, m, way, run_seed, seed, grid_kernels):
     first = seed % (max(MS) - m + 1)
     rows = slice(first, first + m)
     for problem, reference, bound in grid_data(n, k, run_seed):
         a, sfa = problem.a[rows], problem.sfa[rows]
-        out = run(Problem(a, sfa, problem.b, problem.sfb))
+        out = way.run(Problem(a, sfa, problem.b, problem.sfb))
         report = compare(out, reference[rows], bound[rows])
         assert report.ok, f"rows from {first}, exact {problem.exact}: {report}"
 
@@ -76,12 +92,16 @@ def test_grid(n, k, m, run_seed, seed, grid_kernels):
 @pytest.mark.parametrize("sfb_layout", problems.SFB_LAYOUTS)
 @pytest.mark.parametrize("sfa_layout", problems.SFA_LAYOUTS)
 @ragged
-def test_every_scale_layout_with_nan_in_every_padding(m, n, k, sfa_layout, sfb_layout, seed):
+@every_form
+def test_every_scale_layout_with_nan_in_every_padding(
+    forced, m, n, k, sfa_layout, sfb_layout, seed
+):
     problem = normal(m, n, k, seed, sfa_layout=sfa_layout, sfb_layout=sfb_layout, row_pad=16)
-    out = run(problem)
-    judge(problem, out)
     plain = Problem(*(x.clone(memory_format=torch.contiguous_format) for x in problem.tensors))
-    assert_bitwise_equal(run(plain), out, f"{sfa_layout}, {sfb_layout} and contiguous")
+    with forcing(forced):
+        out = run(problem)
+        judge(problem, out)
+        assert_bitwise_equal(run(plain), out, f"{sfa_layout}, {sfb_layout} and contiguous")
 
 
 @pytest.mark.parametrize("row_pad", [0, 8, 24, 128])
@@ -98,9 +118,11 @@ def test_small_integers_give_the_bits_of_the_reference(m, n, k, seed):
 
 
 @pytest.mark.parametrize("k", [16384, 147456])
-def test_long_k_of_small_integers(k, seed):
+@every_form
+def test_long_k_of_small_integers(forced, k, seed):
     problem = integers(65, 72, k, seed)
-    judge(problem, run(problem))
+    with forcing(forced):
+        judge(problem, run(problem))
 
 
 def test_scales_over_twenty_powers_of_two(seed):
@@ -157,31 +179,33 @@ def test_zero_rows_give_exact_zeros(seed):
 
 @pytest.mark.parametrize("what", ["a", "sfa_nan", "sfa_inf"])
 @ragged
-def test_what_is_not_finite_in_rows_of_a_stays_in_them(m, n, k, what, seed):
-    problem = normal(m, n, k, seed)
-    clean = run(problem)
+@every_form
+def test_what_is_not_finite_in_rows_of_a_stays_in_them(forced, m, n, k, what, seed):
+    problem, way = normal(m, n, k, seed), Way(forced)
+    clean = way.run(problem)
     hit = torch.zeros(m, dtype=torch.bool, device="cuda")
     hit[:: max(1, m // 3)] = True
     if what == "a":
         problem.a.view(torch.uint8)[hit] = 0x7F
     else:
         problem.sfa[hit, -1] = torch.nan if what == "sfa_nan" else torch.inf
-    out = run(problem)
+    out = way.run(problem)
     assert not torch.isfinite(out[hit]).any()
     assert_bitwise_equal(out[~hit], clean[~hit], "rows beside those that are not finite")
 
 
 @ragged
-def test_nan_in_b_stays_in_its_columns(m, n, k, seed):
-    problem = normal(m, n, k, seed)
-    clean = run(problem)
+@every_form
+def test_nan_in_b_stays_in_its_columns(forced, m, n, k, seed):
+    problem, way = normal(m, n, k, seed), Way(forced)
+    clean = way.run(problem)
     hit = torch.zeros(n, dtype=torch.bool, device="cuda")
     hit[n // 2] = True
     poison.nan_fill_(problem.b[n // 2])
     if n > 128:
         problem.sfb[1, 0] = torch.nan
         hit[128:256] = True
-    out = run(problem)
+    out = way.run(problem)
     assert out[:, hit].isnan().all()
     assert_bitwise_equal(out[:, ~hit], clean[:, ~hit], "columns beside those with NaN")
 
@@ -189,36 +213,53 @@ def test_nan_in_b_stays_in_its_columns(m, n, k, seed):
 # --- the same bits --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("m, n, k", [*RAGGED, (1638, 4096, 7168)])
-def test_twenty_repeats_give_the_same_bits(m, n, k, seed):
+def test_twenty_repeats_give_the_same_bits(m, n, k, way, seed):
     problem = normal(m, n, k, seed)
-    first = run(problem)
+    first = way.run(problem)
     out = torch.empty_like(first)
-    for repeat in range(20):
-        poison.nan_fill_(out)
-        deep_gemm.fp8_gemm_nt(problem.tensors[:2], problem.tensors[2:], out)
-        assert_bitwise_equal(out, first, f"repeat {repeat}")
+    with forcing(way.config):
+        for repeat in range(20):
+            poison.nan_fill_(out)
+            call(problem, out, way.static_b)
+            assert_bitwise_equal(out, first, f"repeat {repeat}")
 
 
-@pytest.mark.parametrize("num_sms", [131, 7, 2, 1])
+# The configuration may change with M and the SMs there are; under one the bits may not.
+SAME_BITS = (PLAIN, SPLIT, SWAPPED, SWAPPED_SPLIT)
+BUDGETS = [(c, sms) for c in SAME_BITS for sms in (131, 7, 4, 2, 1) if sms >= c.cluster]
+
+
+@pytest.mark.parametrize("forced, num_sms", BUDGETS, ids=lambda x: getattr(x, "name", None))
 @pytest.mark.parametrize("m, n, k", [(129, 200, 592), (1000, 2112, 576)])
-def test_any_number_of_sms_gives_the_same_bits(m, n, k, num_sms, seed):
+def test_any_number_of_sms_gives_the_same_bits(m, n, k, forced, num_sms, seed):
     problem = normal(m, n, k, seed)
-    whole = run(problem)
+    with config.forced(forced):
+        whole = run(problem)
+        with deep_gemm.override(num_sms=num_sms):
+            assert_bitwise_equal(run(problem), whole, f"{num_sms} SMs")
+
+
+@pytest.mark.parametrize("num_sms", [131, 7, 4, 2, 1])
+@pytest.mark.parametrize("m, n, k", [(7, 72, 208), (129, 200, 592), (1000, 2112, 576)])
+def test_what_is_chosen_for_any_number_of_sms_is_right(m, n, k, num_sms, seed):
+    problem = integers(m, n, k, seed)
     deep_gemm.set_num_sms(num_sms)
     try:
         assert deep_gemm.get_num_sms() == num_sms
-        assert_bitwise_equal(run(problem), whole, f"{num_sms} SMs")
+        judge(problem, run(problem))
     finally:
         deep_gemm.set_num_sms(0)
 
 
-def test_a_row_does_not_depend_on_how_many_there_are(seed):
-    problem = normal(4096, 576, 7168, seed)
-    whole = run(problem)
+@pytest.mark.parametrize("forced", SAME_BITS, ids=label)
+def test_a_row_does_not_depend_on_how_many_there_are(forced, seed):
+    problem, way = normal(4096, 576, 7168, seed), Way(forced)
+    whole = way.run(problem)
     for m in (1, 7, 64, 129, 1000):
         few = Problem(problem.a[:m], problem.sfa[:m], problem.b, problem.sfb)
-        assert_bitwise_equal(run(few), whole[:m], f"{m} rows")
+        assert_bitwise_equal(way.run(few), whole[:m], f"{m} rows")
 
 
 # --- streams and graphs ---------------------------------------------------------------------
@@ -270,37 +311,10 @@ def test_a_side_stream_is_used(m, n, k, seed):
 
 
 @pytest.mark.parametrize("pdl", [True, False])
-def test_back_to_back_calls_wait_for_what_they_read(pdl, seed):
-    """The bf16 output of one call, taken as FP8 bytes, is the A of the next, twenty times over.
-
-    B picks one byte for each output, so every link is exact and its bytes are finite FP8; the NaN
-    that fill a link beforehand reach the end of the chain if a call reads too early.
-    """
-    m, n = 1000, 512
-    rng = generator(seed)
-    a = problems.random_e4m3(m, 2 * n, "cuda", rng)
-    picked = torch.zeros(n, 2 * n, device="cuda")
-    places = torch.randperm(2 * n, device="cuda", generator=rng)[:n]
-    picked[torch.arange(n, device="cuda"), places] = 1.0
-    b = picked.to(a.dtype)
-    sfa, sfb = torch.ones(m, n // 64, device="cuda"), torch.ones(n // 128, n // 64, device="cuda")
-    links = [torch.empty(m, n, dtype=BF16, device="cuda") for _ in range(21)]
-
-    def chain(wait):
-        for link in links:
-            poison.nan_fill_(link)
-        links[0].view(torch.uint8).copy_(a.view(torch.uint8))
-        for source, target in zip(links, links[1:], strict=False):
-            deep_gemm.fp8_gemm_nt((source.view(a.dtype), sfa), (b, sfb), target)
-            if wait:
-                torch.cuda.synchronize()
-        return [link.clone() for link in links]
-
-    with deep_gemm.override(pdl=pdl):
-        wanted = chain(True)
-        assert all(torch.isfinite(link).all() for link in wanted[1:])
-        for step, (got, right) in enumerate(zip(chain(False), wanted, strict=True)):
-            assert_bitwise_equal(got, right, f"link {step}")
+@every_form
+def test_back_to_back_calls_wait_for_what_they_read(forced, pdl, seed):
+    with forcing(forced), deep_gemm.override(pdl=pdl):
+        check_chain(1000, 512, seed)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
@@ -328,44 +342,3 @@ def test_more_than_two_to_the_31_elements(m, n, k, seed):
     rows = torch.tensor([0, 1, m // 2 + 1, m - 65, m - 2, m - 1], device="cuda")
     a = problem.a.view(torch.uint8)[rows].view(problem.a.dtype)
     judge(Problem(a, problem.sfa[rows], problem.b, problem.sfb), out[rows])
-
-
-# --- every configuration --------------------------------------------------------------------
-
-H200 = config.by_name("h200")
-# Beyond the candidates: narrow and odd multiples of 8 and 16, one and two partial sums, boxes of 8,
-# 16, 32 and 64 output columns, tiles over three blocks of B's scales, few stages.
-UNUSUAL = {
-    1: [(64, 8), (64, 24), (64, 40), (64, 104), (64, 152), (64, 192), (128, 88)],
-    2: [(128, 8), (128, 24), (128, 72), (128, 176), (256, 16), (256, 72), (256, 120)],
-    3: [(192, 8), (192, 40), (192, 80), (192, 112)],
-}
-
-
-def unusual():
-    """Return legal configurations nobody would choose, shallow and deep, with each cluster."""
-    for warpgroups, tiles in UNUSUAL.items():
-        for block_m, block_n in tiles:
-            tile = config.TileConfig(block_m, block_n, warpgroups)
-            for cluster in ((1, 1), (2, 1), (1, 2)):
-                for stages in (2, 3):
-                    for store in store_choices(tile):
-                        found = config.GemmConfig(tile, *cluster, stages, store)
-                        if not config.reasons(found, H200):
-                            yield found
-
-
-CONFIGS = (*config.candidates(H200), *unusual())
-
-
-@pytest.fixture(scope="module")
-def every_kernel():
-    load_all(CONFIGS)
-
-
-@pytest.mark.parametrize("forced", CONFIGS, ids=lambda c: c.name)
-def test_every_configuration(forced, seed, every_kernel):
-    with config.forced(forced):
-        for m, n, k in ((1, 8, 16), (333, 424, 336), (65, 136, 1296)):
-            for problem in (normal(m, n, k, seed, row_pad=16), integers(m, n, k, seed)):
-                judge(problem, run(problem))

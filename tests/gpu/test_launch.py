@@ -81,20 +81,17 @@ def test_a_pitch_that_tma_cannot_take_is_refused(seed):
     with pytest.raises(ArgumentError, match="d: row stride"):
         deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d[:, :64].as_strided((16, 64), (68, 1)))
     odd = torch.zeros(16, 100, dtype=torch.uint8, device="cuda").view(torch.float8_e4m3fn)
-    with pytest.raises(ArgumentError, match="a: row stride.*allocate rows of 96"):
+    with pytest.raises(ArgumentError, match="a: row stride.*rows of 96"):
         deep_gemm.fp8_gemm_nt((odd[:, :96], sfa), (b, sfb), d[:, :64])
     assert (d == 7.0).all()
 
 
-@pytest.mark.parametrize(
-    "n, k, said", [(61, 112, "b: number of rows"), (64, 107, "a: number of col")]
-)
-def test_rows_that_end_inside_16_bytes_are_refused(n, k, said, seed):
+def test_rows_of_d_that_end_inside_16_bytes_are_refused(seed):
     # TMA would write up to the next 16 bytes: columns 61 to 63 of a pitch of 64.
     wide = normal(19, 64, 112, seed)
-    buffer, check = poison.canary(19, n, BF16, "cuda", row_pad=64 - n if n < 64 else 8)
-    with pytest.raises(ArgumentError, match=said):
-        deep_gemm.fp8_gemm_nt((wide.a[:, :k], wide.sfa), (wide.b[:n, :k], wide.sfb), buffer)
+    buffer, check = poison.canary(19, 61, BF16, "cuda", row_pad=3)
+    with pytest.raises(ArgumentError, match="b: number of rows"):
+        deep_gemm.fp8_gemm_nt((wide.a, wide.sfa), (wide.b[:61], wide.sfb), buffer)
     check()
     assert buffer.isnan().all()
 

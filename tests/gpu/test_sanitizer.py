@@ -1,4 +1,4 @@
-"""compute-sanitizer's memcheck over a ragged sample of calls."""
+"""compute-sanitizer over a ragged sample of calls."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ SAMPLE = Path(__file__).with_name("sanitizer_sample.py")
 ROOT = Path(__file__).resolve().parents[2]
 FOUND_ERRORS = 97
 TOOLKIT = "/usr/local/cuda/bin"
+# cuda-bindings asks the driver for functions that only newer drivers have; that is no error.
+TOOLS = {"memcheck": ("--report-api-errors", "no"), "synccheck": ()}
 
 
 def find_tool() -> str | None:
@@ -23,13 +25,12 @@ def find_tool() -> str | None:
     return shutil.which("compute-sanitizer", path=path)
 
 
-def test_memcheck_finds_nothing_in_a_ragged_sample():
-    tool = find_tool()
-    if tool is None:
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_sanitizer_finds_nothing_in_a_ragged_sample(tool):
+    path = find_tool()
+    if path is None:
         pytest.skip("compute-sanitizer is not installed")
-    command = [tool, "--tool", "memcheck", "--error-exitcode", str(FOUND_ERRORS)]
-    # cuda-bindings asks the driver for functions that only newer drivers have; that is no error.
-    command += ["--report-api-errors", "no"]
+    command = [path, "--tool", tool, "--error-exitcode", str(FOUND_ERRORS), *TOOLS[tool]]
     # Without its cache torch gives each tensor its own allocation, so that overruns show.
     environment = os.environ | {
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
