@@ -57,10 +57,11 @@ def get_num_sms() -> int:
 
 
 def warmup(m: Iterable[int], n: int, k: int, device: int | None = None) -> list[GemmConfig]:
-    """Compile and load every kernel that problems M x N x K choose, for all M in `m`, in both forms.
+    """Compile and load every kernel that problems M x N x K choose, for all M in `m`.
 
-    Afterwards no call with these shapes compiles or loads anything, so it can be captured in a
-    CUDA graph at once. Needs a GPU, allocates and launches nothing. Returns the configurations.
+    Afterwards no call with these shapes, with static_b or without, compiles or loads anything, so
+    it can be captured in a CUDA graph at once. Needs a GPU, allocates and launches nothing. Returns
+    the configurations.
 
     Arguments:
         m: e.g. range(1, 8193); values that share a kernel cost microseconds.

@@ -87,18 +87,19 @@ def estimate(
     us = _fixed_us(config, ctas, num_sms) + _both(_SHARPNESS_WHOLE, *parts.values())
     us += waves * _exchange_us(config) + _last_store_us(problem, device, waves)
     if problem.static_b:
-        us -= _early_us(config, early_blocks(config, problem.k, ctas, num_sms), ctas)
+        blocks = early_blocks(config, problem.k, ctas, device.sm_count)
+        us -= _early_us(config, blocks, ctas)
     return Estimate(us, waves, per_block, max(parts, key=lambda name: parts[name]))
 
 
-def early_blocks(config: GemmConfig, k: int, ctas: int, num_sms: int) -> int:
+def early_blocks(config: GemmConfig, k: int, ctas: int, sm_count: int) -> int:
     """Return how many k-blocks of a B that nobody writes each CTA reads ahead of the dependency.
 
     All stages are filled, but of a short K only half of them: tokens queue behind the weights. A
-    grid of half the SMs reads nothing ahead: its successor starts beside it, not after it, and
-    would only compete with it for memory (docs/findings.md).
+    grid of half the SMs there are reads nothing ahead: its successor starts beside it, not after
+    it, and would only compete with it for memory (docs/findings.md).
     """
-    if 2 * ctas <= num_sms:
+    if 2 * ctas <= sm_count:
         return 0
     k_blocks = -(-k // (BLOCK_K * config.split_k))
     return min(config.num_stages, k_blocks, max(8, k_blocks // 2))

@@ -12,6 +12,8 @@ MAX_CLUSTER = 8  # CTAs of a cluster on every Hopper GPU
 
 def reasons(config: GemmConfig, device: DeviceSpec) -> list[str]:
     """Return why a configuration cannot be built for a device; an empty list means it can."""
+    if config.split_k < 1 or config.ctas_per_sm < 1:
+        return [f"K split over {config.split_k} CTAs, {config.ctas_per_sm} CTAs an SM; 1 at least"]
     return _tile(config) + _cluster(config) + _store(config) + _storage(config, device)
 
 
@@ -46,7 +48,7 @@ def _split(config: GemmConfig) -> list[str]:
     if config.split_k == 1:
         return []
     found, groups = [], config.tile.block_n // 8
-    if config.split_k < 1 or config.cluster > MAX_CLUSTER:
+    if config.cluster > MAX_CLUSTER:
         found.append(f"K split over {config.split_k}; a cluster has up to {MAX_CLUSTER} CTAs")
     if config.tile.waves > 1:
         found.append("K split with several waves of rows")

@@ -1,6 +1,7 @@
 """GemmConfig: one way to run a GEMM kernel, as a frozen and printable object.
 
-Nothing in it depends on M, N or K, so one compiled kernel serves every shape.
+Nothing in it depends on M, N or K, unless they are asked to be compiled in; so one kernel serves
+every shape.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 BLOCK_K = 128
 WAVE_M = 64  # rows of one wgmma
 WARPGROUP_THREADS = 128
-CTA_REGISTERS = 65536  # of an SM, shared by its resident CTAs
 # Registers of a math thread left for sums, by math warpgroups and CTAs an SM holds; the rest holds
 # addresses, scales and loop state. Every candidate compiles without spills (NVRTC 13.0).
 MAX_ACCUMULATORS = {(1, 1): 216, (2, 1): 216, (3, 1): 144, (1, 2): 96, (2, 2): 48}
@@ -63,7 +63,7 @@ class GemmConfig:
     ctas_per_sm: CTAs that an SM is to hold; 2 caps registers and shared memory at half, so that
         the kernel's successor in the stream can start before it ends.
     compiled: M, N and K that are compiled into the kernel, which then serves no other; 0 leaves an
-        extent to run time. Measured: no gain (benchmarks/compile_options.py).
+        extent to run time. Never chosen: see "Compile options" in docs/findings.md.
     """
 
     tile: TileConfig
@@ -122,7 +122,7 @@ class GemmConfig:
 
     @property
     def name(self) -> str:
-        """Short name, unique among configurations, used in kernel names and tables."""
+        """Short name, unique among candidates, used in kernel names and tables."""
         t, s = self.tile, self.store
         name = (
             f"{t.block_m}x{t.block_n}_w{t.num_math_warpgroups}_c{self.cluster_m}x{self.cluster_n}"

@@ -67,7 +67,9 @@ class LaunchPlan:
         resident = _resident_clusters(function, self.config, num_sms)
         walk = raster(problem, self.config, resident)
         grid = min(resident, walk.clusters) * self.config.cluster
-        early = early_blocks(self.config, operands.k, grid, num_sms) if problem.static_b else 0
+        early = (
+            early_blocks(self.config, operands.k, grid, device.sm_count) if problem.static_b else 0
+        )
         gemm_sm90.fill_params(self._params, self.config, operands, walk, early)
         self._maps = gemm_sm90.tensor_maps(self.config, operands)
         self._map_a, self._map_b, self._map_d = (

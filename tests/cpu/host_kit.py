@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from deep_gemm.jit.headers import headers_for
 
 Run = Callable[[str], list[list[int]]]
 
+PROGRAMS = Path(__file__).parent / "host"
 # Inline assembly is dropped: `asm volatile(...)` becomes `asm ("")`, and `asm(...)` nothing. What a
 # program needs of it, it defines itself. Standard headers come first: they have assembly, too.
 CUDA_AS_HOST = """
@@ -30,8 +31,10 @@ static inline unsigned long long __cvta_generic_to_shared(const void*) { return 
 """
 
 
-def compile_host(program: str, folder: Path) -> Run:
-    """Compile C++ that includes headers of the package; skips where there is no host compiler.
+def compile_host(program: str, folder: Path, included: Mapping[str, str] | None = None) -> Run:
+    """Compile host/<program>.cpp, which includes headers of the package; skip without a compiler.
+
+    included: further files the program includes, name to text.
 
     The result passes text to the program's standard input, and returns the integers it printed, a
     list for each line.
@@ -39,18 +42,20 @@ def compile_host(program: str, folder: Path) -> Run:
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("no host C++ compiler")
-    text = CUDA_AS_HOST + program
-    for name, header in headers_for(text).items():
+    text = CUDA_AS_HOST + (PROGRAMS / f"{program}.cpp").read_text()
+    files = {**headers_for(text), **(included or {}), "program.cpp": text}
+    for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(header)
-    source, binary = folder / "program.cpp", folder / "program"
-    source.write_text(text)
+        (folder / name).write_text(content)
+    binary = folder / "program"
     # Functions whose assembly was dropped return nothing, which -w says nothing about.
-    command = [compiler, "-std=c++17", "-w", "-I", str(folder), str(source), "-o", str(binary)]
-    subprocess.run(command, check=True)
+    options = ["-std=c++17", "-w", "-I", str(folder), "-o", str(binary)]
+    subprocess.run([compiler, *options, str(folder / "program.cpp")], check=True)
 
     def run(lines: str) -> list[list[int]]:
-        done = subprocess.run([binary], input=lines, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [binary], input=lines, capture_output=True, text=True, check=True, timeout=60
+        )
         return [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
 
     return run

@@ -15,7 +15,9 @@ from deep_gemm import ArgumentError, checks
 def test_a_row_pitch_that_tma_cannot_take_says_what_to_allocate(dtype, columns, pitch, padded):
     rows = torch.empty(4, pitch, dtype=torch.uint8 if dtype.itemsize == 1 else dtype)
     rows = rows.view(dtype)[:, :columns]
-    with pytest.raises(ArgumentError, match=rf"rows of {padded} elements.*:{columns}\].*align_rows"):
+    with pytest.raises(
+        ArgumentError, match=rf"rows of {padded} elements.*:{columns}\].*align_rows"
+    ):
         checks.tma_rows("a", rows)
     whole = torch.empty(4, padded, dtype=torch.uint8 if dtype.itemsize == 1 else dtype)
     checks.tma_rows("a", whole.view(dtype)[:, :columns])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import deep_gemm
-from deep_gemm import ArgumentError, DeepGemmError, ScaledTensor, UnsupportedError
+from deep_gemm import ArgumentError, DeepGemmError, ScaledTensor, UnsupportedError, gemm
 from deep_gemm.quant.recipe import BLOCK_128X128, ROW_1X128
 from deep_gemm.testing.numerics import compare, reference_and_bound
 from deep_gemm.testing.problems import make_block_scaled
@@ -55,6 +55,56 @@ def test_all_arguments_of_the_named_form(recipe):
     again = torch.empty(M, N, dtype=BF16)
     deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), again, c=None, compiled_dims="", **other)
     assert torch.equal(d, again)
+
+
+def test_static_b_is_a_word_about_b_and_changes_no_value():
+    a, sfa, b, sfb = problem()
+    wanted = deep_gemm.matmul((a, sfa), (b, sfb))
+    assert torch.equal(deep_gemm.matmul((a, sfa), (b, sfb), static_b=True), wanted)
+    d = torch.full((M, N), float("nan"), dtype=BF16)
+    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d, static_b=True)
+    assert torch.equal(d, wanted)
+
+
+def test_static_b_is_given_by_name():
+    a, sfa, b, sfb = problem()
+    d = torch.full((M, N), 7.0, dtype=BF16)
+    with pytest.raises(TypeError):
+        deep_gemm.matmul((a, sfa), (b, sfb), d, True)
+    interface = (None, None, None, None, "nk", False)
+    with pytest.raises(TypeError):
+        deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d, *interface, True)
+    assert torch.equal(d, torch.full_like(d, 7.0))
+    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d, *interface)
+    assert torch.equal(d, deep_gemm.matmul((a, sfa), (b, sfb)))
+
+
+class OnGpu(torch.Tensor):
+    """A CPU tensor whose plans are kept, as those of CUDA tensors are."""
+
+    is_cuda = True
+
+
+def test_each_form_of_a_call_has_its_plan(monkeypatch):
+    planned = []
+
+    def plan(*arguments):
+        planned.append(arguments[-1])
+        return lambda *tensors: tensors[-1].fill_(arguments[-1])
+
+    monkeypatch.setattr(gemm, "_plan", plan)
+    monkeypatch.setattr(gemm, "_plans", {})
+    a, sfa, b, sfb = problem()
+    a, d = a.as_subclass(OnGpu), torch.empty(M, N, dtype=BF16)
+    for _ in range(2):
+        for static_b in (False, True):
+            deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d, static_b=static_b)
+            assert torch.equal(d, torch.full_like(d, static_b))
+            out = deep_gemm.matmul((a, sfa), (b, sfb), d.zero_(), static_b=static_b)
+            assert torch.equal(out, torch.full_like(d, static_b))
+        deep_gemm.gemm_fp8_fp8_bf16_nt((a, sfa), (b, sfb), d)
+        assert torch.equal(d, torch.zeros_like(d))
+    assert planned == [False, True]
 
 
 def test_empty_extents():

@@ -8,27 +8,11 @@ import pytest
 
 from .host_kit import compile_host
 
-PROGRAM = """
-#include "deep_gemm/scheduler/dense.cuh"
-int main() {
-    using namespace deep_gemm;
-    scheduler::DenseParams params;
-    unsigned grid;
-    while (std::scanf("%u %u %u %u %u", &params.clusters_m, &params.clusters_n, &params.band,
-                      &params.band_on_m, &grid) == 5) {
-        for (unsigned cluster = 0; cluster < grid; ++cluster)
-            for (scheduler::Dense tile(params, cluster, grid); tile.next();)
-                std::printf("%u %u %u ", cluster, tile.cluster_m, tile.cluster_n);
-        std::printf("\\n");
-    }
-}
-"""
-
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory):
     """Return a function: rows of (clusters_m, clusters_n, band, on_m, grid) to their tiles."""
-    run = compile_host(PROGRAM, tmp_path_factory.mktemp("scheduler"))
+    run = compile_host("tiles", tmp_path_factory.mktemp("scheduler"))
 
     def tiles(cases):
         printed = run("\n".join(" ".join(map(str, case)) for case in cases))

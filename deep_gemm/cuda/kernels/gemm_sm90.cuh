@@ -36,14 +36,12 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
     const Cta<C> cta(params, ptx::shared_address(shared));
     const uint32_t warp = __shfl_sync(~0u, threadIdx.x / kWarpThreads, 0), lane = threadIdx.x % kWarpThreads;
 
-    if (warp == 0) {
-        if (lane == 0) {
-            ptx::tma_prefetch_map(&params.map_b);
-            ptx::tma_prefetch_map(&params.map_a);
-            ptx::tma_prefetch_map(&params.map_d);
-            if constexpr (C::kSplitK > 1) cta.exchange().init();
-        }
-        cta.barriers.init(lane, 2, P::kMathWarps * P::kMulticast);
+    if (threadIdx.x == 0) {
+        ptx::tma_prefetch_map(&params.map_b);
+        ptx::tma_prefetch_map(&params.map_a);
+        ptx::tma_prefetch_map(&params.map_d);
+        if constexpr (C::kSplitK > 1) cta.exchange().init();
+        cta.barriers.init(2, P::kMathWarps * P::kMulticast);
     }
     if constexpr (P::kCluster > 1) ptx::cluster_sync_relaxed();
     else __syncthreads();

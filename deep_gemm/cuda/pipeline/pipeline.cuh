@@ -26,12 +26,11 @@ struct Barriers {
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return base + 8 * stage; }
     __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return base + 8 * (kStages + stage); }
 
-    // To be called by a whole warp.
-    __device__ __forceinline__ void init(uint32_t lane, uint32_t full_arrivals, uint32_t empty_arrivals) const {
-        static_assert(kStages <= kWarpThreads);
-        if (lane < kStages) {
-            ptx::mbarrier_init(full(lane), full_arrivals);
-            ptx::mbarrier_init(empty(lane), empty_arrivals);
+    // NOTE: by one thread; barriers are addressed by uniform registers, so lanes would take turns by votes.
+    __device__ __forceinline__ void init(uint32_t full_arrivals, uint32_t empty_arrivals) const {
+        for (uint32_t stage = 0; stage < kStages; ++stage) {
+            ptx::mbarrier_init(full(stage), full_arrivals);
+            ptx::mbarrier_init(empty(stage), empty_arrivals);
         }
         ptx::fence_mbarrier_init();
     }

@@ -1,0 +1,76 @@
+// Where the CTAs of a grid stand, and what they load; compiled by tests/cpu/test_cluster.py.
+#define cluster_rank device_cluster_rank
+#include "deep_gemm/ptx/control.cuh"
+#undef cluster_rank
+#define tma_load device_tma_load
+#define tma_load_multicast device_tma_load_multicast
+#include "deep_gemm/ptx/tma.cuh"
+#undef tma_load
+#undef tma_load_multicast
+
+namespace deep_gemm::ptx {
+
+static uint32_t rank;
+inline uint32_t cluster_rank() { return rank; }
+
+// Prints each CTA that a box reaches, which operand it is of, where it lands, and what it holds.
+inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, uint16_t mask) {
+    for (int to = 0; to < 16; ++to) {
+        if (mask >> to & 1) std::printf("%d %d %u %u %d %d ", to, int(map->words[0]), smem, barrier, inner, outer);
+    }
+}
+inline void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer) {
+    tma_load_multicast(smem, map, barrier, inner, outer, 1 << rank);
+}
+
+}  // namespace deep_gemm::ptx
+
+#include "deep_gemm/kernels/gemm_producer.cuh"
+
+namespace deep_gemm {
+
+constexpr uint32_t kStage = 1;
+
+// Three lines: every CTA's tiles and part of K; the loads of the first cluster's first tile, of the last
+// k-block of each part into stage kStage; where that stage's rows, columns and barrier lie.
+template <class C>
+void show(const GemmParams& params, uint32_t grid) {
+    using P = Plan<C>;
+    gridDim.x = grid;
+    for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
+        ptx::rank = blockIdx.x % P::kCluster;
+        const Cta<C> cta(params, 0);
+        for (auto tile = cta.tiles(); tile.next();) {
+            std::printf("%u %u %u %u %u ", blockIdx.x, cta.row(tile), cta.column(tile), cta.first_block, cta.k_blocks);
+        }
+    }
+    std::printf("\n");
+    for (blockIdx.x = 0; blockIdx.x < P::kCluster; ++blockIdx.x) {
+        ptx::rank = blockIdx.x;
+        const Cta<C> cta(params, 0);
+        auto tile = cta.tiles();
+        if (!tile.next() || cta.k_blocks == 0) continue;
+        OperandLoader<C, !C::kSwapped>(cta, &params.map_a).load(kStage, tile, cta.k_blocks - 1);
+        OperandLoader<C, C::kSwapped>(cta, &params.map_b).load(kStage, tile, cta.k_blocks - 1);
+    }
+    std::printf("\n");
+    ptx::rank = blockIdx.x = 0;
+    const Cta<C> cta(params, 0);
+    std::printf("%u %u %u\n", cta.stage_rows(kStage), cta.stage_columns(kStage), cta.barriers.full(kStage));
+}
+
+}  // namespace deep_gemm
+
+#include "cases.inc"  // show_case(index, params, grid)
+
+int main() {
+    deep_gemm::GemmParams params{};
+    params.map_a.words[0] = 0;
+    params.map_b.words[0] = 1;
+    auto& tiles = params.tiles;
+    unsigned index, grid;
+    while (std::scanf("%u %u %u %u %u %u %u %u %u", &index, &params.m, &params.n, &params.k, &tiles.clusters_m, &tiles.clusters_n,
+                      &tiles.band, &tiles.band_on_m, &grid) == 9) {
+        deep_gemm::show_case(index, params, grid);
+    }
+}

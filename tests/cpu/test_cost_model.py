@@ -1,0 +1,112 @@
+"""Properties of the predicted times: what more work, fewer SMs and early reads do to them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from deep_gemm.config import by_name, candidates
+from deep_gemm.config.candidates import suits
+from deep_gemm.config.cost_model import early_blocks, estimate
+from deep_gemm.problem import GemmProblem
+
+H200 = by_name("h200")
+CANDIDATES = candidates(H200)
+configs = st.sampled_from(CANDIDATES)
+extents = st.integers(1, 20000)
+sms = st.integers(1, 132)
+
+
+# --- what is read ahead -------------------------------------------------------------------------
+
+
+@given(configs, extents, sms, sms)
+@settings(max_examples=300, deadline=None)
+def test_what_is_read_ahead_has_a_stage_and_exists(config, k, ctas, num_sms):
+    blocks = early_blocks(config, k, ctas, num_sms)
+    longest_part = -(-k // (128 * config.split_k))
+    assert 0 <= blocks <= min(config.num_stages, longest_part)
+    # A grid of half the SMs has its successor beside it.
+    assert (blocks > 0) == (2 * ctas > num_sms)
+    # Of a short K only half, so that tokens need not queue behind the weights.
+    assert blocks <= max(8, longest_part // 2)
+
+
+@given(configs, extents, extents, sms)
+@settings(max_examples=100, deadline=None)
+def test_a_longer_k_never_has_less_read_ahead(config, k, more, num_sms):
+    ctas = num_sms // 2 + 1
+    assert early_blocks(config, k + more, ctas, num_sms) >= early_blocks(config, k, ctas, num_sms)
+
+
+def test_a_long_k_fills_all_stages_ahead_and_a_short_one_half():
+    config = next(c for c in CANDIDATES if c.swapped and c.num_stages == 16 and c.split_k == 1)
+    found = {k: early_blocks(config, k, 132, 132) for k in (128, 1024, 2560, 7168)}
+    assert found == {128: 1, 1024: 8, 2560: 10, 7168: 16}
+    assert [early_blocks(config, 7168, ctas, 132) for ctas in (66, 67)] == [0, 16]
+
+
+@given(configs, st.integers(1, 300), extents, extents, sms)
+@settings(max_examples=200, deadline=None)
+def test_reading_ahead_is_never_predicted_to_cost(config, m, n, k, num_sms):
+    plain, static = (
+        estimate(GemmProblem.block_scaled(m, n, k, static_b), config, H200, num_sms)
+        for static_b in (False, True)
+    )
+    assert 0 < static.us <= plain.us
+    assert (static.waves, static.limit) == (plain.waves, plain.limit)
+
+
+def test_reading_ahead_is_predicted_to_gain_only_where_all_sms_work():
+    def gain(n):
+        config = next(c for c in CANDIDATES if c.name.startswith("64x8") and c.cluster == 1)
+        plain, static = (
+            estimate(GemmProblem.block_scaled(1, n, 7168, static_b), config, H200, 132).us
+            for static_b in (False, True)
+        )
+        return plain - static
+
+    assert gain(64 * 66) == 0 < gain(64 * 132)
+
+
+# --- estimates ----------------------------------------------------------------------------------
+
+
+@given(configs, extents, extents, extents, st.booleans(), sms)
+@settings(max_examples=200, deadline=None)
+def test_waves_are_what_the_grid_needs(config, m, n, k, static_b, num_sms):
+    problem = GemmProblem.block_scaled(m, n, k, static_b)
+    assume(suits(config, problem, num_sms))
+    found = estimate(problem, config, H200, num_sms)
+    rows, columns = config.oriented(m, n)
+    tiles = -(-rows // config.tile.block_m) * -(-columns // config.tile.block_n)
+    # As many CTAs for a tile as K has parts; where clusters leave none over, no fewer waves.
+    assert found.waves >= -(-tiles * config.split_k // num_sms)
+    assert found.us > 0 and found.k_block_cycles > 0
+    assert found.limit in ("mma", "copies", "device memory", "power")
+
+
+@given(configs, extents, extents, extents, sms)
+@settings(max_examples=200, deadline=None)
+def test_no_time_is_below_that_of_device_memory(config, m, n, k, num_sms):
+    problem = GemmProblem.block_scaled(m, n, k)
+    assume(suits(config, problem, num_sms))
+    found = estimate(problem, config, H200, num_sms)
+    assert found.us > problem.bytes / H200.hbm_bytes_per_us * 0.7
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_orientation_counts_tiles_of_the_tensor_cores_product(swapped):
+    config = next(
+        c
+        for c in CANDIDATES
+        if c.swapped == swapped
+        and (c.tile.block_m, c.tile.block_n) == (64, 32)
+        and (c.cluster, c.ctas_per_sm) == (1, 1)
+    )
+    # 64 x 32 of D, or 32 x 64: 264 tiles one way, twice as many, and half empty, the other.
+    m, n = (32, 64 * 264) if swapped else (64 * 264, 32)
+    found = estimate(GemmProblem.block_scaled(m, n, 1024), config, H200, 132)
+    other = estimate(GemmProblem.block_scaled(n, m, 1024), config, H200, 132)
+    assert (found.waves, other.waves) == (2, 4)

@@ -1,0 +1,176 @@
+"""The host half of the kernel: boxes of A, B and D, and the parameter block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, candidates, reasons
+from deep_gemm.config.raster import Raster
+from deep_gemm.config.smem_plan import plan
+from deep_gemm.jit.tensor_map import TensorMap2D
+from deep_gemm.kernels.gemm_sm90 import (
+    GemmParams,
+    Operands,
+    fill_params,
+    tensor_maps,
+    translation_unit,
+)
+
+H200 = by_name("h200")
+PLAIN = GemmConfig(TileConfig(128, 96, 2), 1, 1, 5, StoreConfig(32, 96, 1))
+SWAPPED = GemmConfig(TileConfig(64, 16, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swapped=True)
+# Legal, and no candidates: an operand shared by tiles whose columns are tokens.
+SHARED_TOKENS = replace(SWAPPED, tile=TileConfig(64, 32, 1), cluster_m=2)
+SHARED_WEIGHTS = replace(SWAPPED, tile=TileConfig(64, 32, 1), cluster_n=2, split_k=4)
+CONFIGS = [*candidates(H200), SHARED_TOKENS, SHARED_WEIGHTS]
+WALK = Raster(3, 5, 4, True)
+
+
+def operands_of(m: int, n: int, k: int) -> Operands:
+    """Rows of A, B and D apart by more than they hold, so that no stride is an extent."""
+    return Operands(m, n, k, k + 16, k + 32, n + 8, (1, m + 4), (7, 11))
+
+
+def params_of(config: GemmConfig, operands: Operands, early: int = 0) -> GemmParams:
+    params = GemmParams()
+    fill_params(params, config, operands, WALK, early)
+    return params
+
+
+def rows_of_boxes(config: GemmConfig, m: int, n: int) -> tuple[int, int, int]:
+    maps = tensor_maps(config, operands_of(m, n, 512))
+    return maps["map_a"].box_outer, maps["map_b"].box_outer, maps["map_d"].box_outer
+
+
+def test_maps_describe_the_operands():
+    maps = tensor_maps(PLAIN, operands_of(300, 400, 512))
+    assert list(maps) == ["map_a", "map_b", "map_d"]
+    assert maps["map_a"] == TensorMap2D(1, 512, 300, 528, 128, 128, 128)
+    assert maps["map_b"] == TensorMap2D(1, 512, 400, 544, 128, 96, 128)
+    assert maps["map_d"] == TensorMap2D(2, 400, 300, 816, 32, 64, 64)
+
+
+def test_maps_of_a_swapped_tile_take_rows_from_b_and_columns_from_a():
+    maps = tensor_maps(SWAPPED, operands_of(300, 400, 512))
+    assert maps["map_a"] == TensorMap2D(1, 512, 300, 528, 128, 16, 128)
+    assert maps["map_b"] == TensorMap2D(1, 512, 400, 544, 128, 64, 128)
+    # A box of D is what one CTA stores: its piece of the tokens, 64 wide.
+    assert maps["map_d"] == TensorMap2D(2, 400, 300, 816, 64, 8, 128)
+
+
+@pytest.mark.parametrize(
+    "config, m, n, rows",
+    [
+        (PLAIN, 1, 8, (1, 8, 64)),
+        (PLAIN, 128, 96, (128, 96, 64)),
+        (PLAIN, 129, 97, (128, 96, 64)),
+        (SWAPPED, 3, 4096, (3, 64, 8)),
+        (SWAPPED, 3, 40, (3, 40, 8)),
+        (SWAPPED, 17, 4096, (16, 64, 8)),
+        (replace(SWAPPED, split_k=1, store=StoreConfig(64, 16, 1)), 3, 4096, (3, 64, 16)),
+        # Shares do not shrink with the operand: a CTA's share has its place in the tile.
+        (replace(PLAIN, cluster_m=2), 5, 8, (5, 48, 64)),
+        (replace(PLAIN, cluster_n=2), 5, 8, (64, 8, 64)),
+        (SHARED_TOKENS, 5, 40, (16, 40, 8)),
+        (SHARED_WEIGHTS, 5, 40, (5, 32, 8)),
+    ],
+)
+def test_boxes_end_with_the_operand_or_are_the_share_of_a_cta(config, m, n, rows):
+    assert not reasons(config, H200)
+    assert rows_of_boxes(config, m, n) == rows
+
+
+@given(st.sampled_from(CONFIGS), st.integers(1, 700), st.integers(1, 90))
+@settings(max_examples=300, deadline=None)
+def test_a_stage_counts_the_bytes_its_boxes_bring(config, m, eights):
+    n = 8 * eights
+    operands = operands_of(m, n, 512)
+    maps = tensor_maps(config, operands)
+    # Rows of the tile come from as many CTAs as differ in columns, and the other way round.
+    sharers = {"map_a": config.cluster_n, "map_b": config.cluster_m}
+    if config.swapped:
+        sharers = {"map_a": config.cluster_m, "map_b": config.cluster_n}
+    boxes = {name: maps[name] for name in sharers}
+    brought = {
+        name: sharers[name] * box.box_outer * box.box_inner * box.dtype_bytes
+        for name, box in boxes.items()
+    }
+    assert params_of(config, operands).stage_bytes == sum(brought.values())
+    regions = plan(config)
+    of_stage = {"map_a": regions.rows, "map_b": regions.columns}
+    if config.swapped:
+        of_stage = {"map_a": regions.columns, "map_b": regions.rows}
+    for name, extent in (("map_a", m), ("map_b", n)):
+        room = of_stage[name] // config.num_stages
+        assert brought[name] <= room
+        assert brought[name] == room or brought[name] == extent * 128
+
+
+@given(st.sampled_from(CONFIGS), st.integers(1, 700), st.integers(1, 90))
+@settings(max_examples=300, deadline=None)
+def test_boxes_are_such_as_tma_takes(config, m, eights):
+    operands = operands_of(m, 8 * eights, 512)
+    for described in tensor_maps(config, operands).values():
+        inner_bytes = described.box_inner * described.dtype_bytes
+        assert 1 <= described.box_outer <= 256
+        assert inner_bytes % 16 == 0
+        # The swizzle spans a row of the box; 16 bytes have none.
+        assert described.swizzle_bytes == (inner_bytes if inner_bytes > 16 else 0)
+        assert described.swizzle_bytes in (0, 32, 64, 128)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+def test_a_slab_is_whole_boxes_of_the_output(config):
+    box = tensor_maps(config, operands_of(300, 400, 512))["map_d"]
+    count = 1 if config.swapped else config.store.slab_columns // config.store.box_columns
+    slabs = config.tile.num_math_warpgroups * config.store.num_buffers
+    assert plan(config).output == slabs * count * box.box_inner * box.box_outer * 2
+    # Every CTA of a tile stores its piece, and a piece is whole slabs.
+    if config.swapped:
+        assert (box.box_inner, box.box_outer) == (64, config.piece_n)
+    else:
+        assert config.piece_n % config.store.slab_columns == 0
+
+
+def test_parameters_are_the_problem_the_walk_and_what_may_be_read_early():
+    params = params_of(SWAPPED, operands_of(3, 400, 520), early=6)
+    assert (params.m, params.n, params.k) == (3, 400, 520)
+    assert (params.sfa_stride_m, params.sfa_stride_k) == (1, 7)
+    assert (params.sfb_stride_n, params.sfb_stride_k) == (7, 11)
+    assert params.stage_bytes == (3 + 64) * 128
+    assert params.early_blocks == 6
+    tiles = params.tiles
+    assert (tiles.clusters_m, tiles.clusters_n, tiles.band, tiles.band_on_m) == (3, 5, 4, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"split_k": 2, "store": StoreConfig(64, 8, 1)},
+        {"swapped": False, "split_k": 2, "store": StoreConfig(8, 8, 1)},
+        {"cluster_m": 2},
+        {"cluster_n": 2},
+        {"num_stages": 7},
+        {"store": StoreConfig(64, 8, 2)},
+        {"ctas_per_sm": 2},
+        {"compiled": (0, 4096, 7168)},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_every_part_of_a_configuration_reaches_the_source(change):
+    other = replace(SWAPPED, **change)
+    assert not reasons(other, H200)
+    ours, theirs = translation_unit(SWAPPED), translation_unit(other)
+    assert ours.entry != theirs.entry and ours.name != theirs.name
+    # The name alone is no difference.
+    assert ours.source.replace(ours.entry, theirs.entry) != theirs.source
+
+
+def test_launch_bounds_say_how_many_ctas_an_sm_holds():
+    assert "__launch_bounds__(256, 1)" in translation_unit(SWAPPED).source
+    twice = replace(SWAPPED, ctas_per_sm=2)
+    assert "__launch_bounds__(256, 2)" in translation_unit(twice).source
