@@ -19,14 +19,13 @@ import torch
 
 from deep_gemm.config import from_index
 from deep_gemm.problem import GemmProblem
-from deep_gemm.quant import align_rows
+from deep_gemm.quant import align_rows, get_tma_aligned_size
 from deep_gemm.testing import dense_suite
 from deep_gemm.testing.dense_suite import Operands
 from deep_gemm.testing.timing import SmClock, time_calls
 
 Shape = tuple[int, int, int]
 
-TMA_BYTES = 16
 FLOPS_PER_CYCLE = 8192  # of one SM, dense FP8
 NOMINAL_TFLOPS = 1979.0  # 132 SMs at 1830 MHz
 # Aligned products, each with the ragged ones compared with it.
@@ -66,8 +65,7 @@ def measure(shape: Shape, clock: SmClock) -> Measured:
     """Check and time one product on the GPU."""
     sets = [align_operands(s) for s in dense_suite.rotating_sets(*shape, [])]
     timing = dense_suite.time_checked(dense_suite.ours, sets, clock)
-    peers = dense_suite.peer_calls(*shape[:2]) if shape[2] % TMA_BYTES == 0 else {}
-    cublas = peers.get("cublas_tensor")
+    cublas = dense_suite.peer_calls(*shape).get("cublas_tensor")
     cublas_us = time_calls(cublas(sets)).us if cublas else None
     return Measured(shape, timing.us, cublas_us, timing.mhz)
 
@@ -75,7 +73,8 @@ def measure(shape: Shape, clock: SmClock) -> Measured:
 def line(found: Measured, sms: int, aligned: Measured | None = None) -> str:
     """Return one product as text."""
     m, n, k = found.shape
-    padded = f" (rows of {k + -k % TMA_BYTES})" if k % TMA_BYTES else ""
+    pitch = get_tma_aligned_size(k, 1)
+    padded = f" (rows of {pitch})" if pitch != k else ""
     text = f"{f'{m} x {n} x {k}{padded}':37} {found.us:8.2f} us {found.tflops:5.0f} TFLOPS"
     text += f"  {found.tflops / NOMINAL_TFLOPS:4.0%} of peak"
     if found.mhz:

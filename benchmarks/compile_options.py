@@ -33,7 +33,7 @@ TURNS = 3
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print a line for each shape."""
     device = from_index(torch.cuda.current_device())
     for shape in SHAPES:
         chosen = select(GemmProblem.block_scaled(*shape), device)

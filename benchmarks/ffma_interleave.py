@@ -23,8 +23,7 @@ from deep_gemm.config import from_index, select
 from deep_gemm.jit import build
 from deep_gemm.jit.ffma_interleave import Report, report
 from deep_gemm.kernels.gemm_sm90 import translation_unit
-from deep_gemm.problem import GemmProblem
-from deep_gemm.testing.dense_suite import Operands, ours, rotating_sets
+from deep_gemm.testing.dense_suite import Operands, ours, problem, rotating_sets
 from deep_gemm.testing.timing import time_calls
 
 Shape = tuple[int, int, int]
@@ -70,7 +69,7 @@ def measure(shape: Shape) -> Measured:
             turn(on)
             found.append(time_calls(ours(sets)).us)
     turn(False)
-    config = select(GemmProblem.block_scaled(*shape), from_index(torch.cuda.current_device()))
+    config = select(problem(*shape), from_index(torch.cuda.current_device()))
     compiler = report(build(translation_unit(config)).cubin)
     return Measured(shape, config.name, compiler, times[False], times[True])
 

@@ -12,9 +12,9 @@ from .. import checks
 from ..config import DeviceSpec, GemmConfig, explain
 from ..errors import ArgumentError
 from ..problem import GemmProblem
-from ..quant.layout import align
+from ..quant.layout import TMA_ALIGNMENT_BYTES, align, get_tma_aligned_size
 
-SERVED_N, PITCH = 8, 16  # a TMA store ends rows of D at 16 bytes, and rows of A and B start there
+SERVED_N = 8  # a TMA store ends rows of D at 16 bytes
 BLOCK = 128  # of N and K that share a scale
 AS_IT_IS = "as it is"
 
@@ -40,11 +40,12 @@ def refusals(problem: GemmProblem) -> list[str]:
 
 def pitch(problem: GemmProblem) -> str | None:
     """Return how rows of A and B must be laid out where K alone does not do it."""
-    if problem.k % PITCH == 0:
+    wanted = get_tma_aligned_size(problem.k, problem.a_dtype.bytes)
+    if wanted == problem.k:
         return None
     return (
-        f"Rows of A and B start at multiples of {PITCH} bytes: quant.align_rows() lays out "
-        f"K = {problem.k} in rows of {align(problem.k, PITCH)}; a copy, and no time in the product."
+        f"Rows of A and B start at multiples of {TMA_ALIGNMENT_BYTES} bytes: quant.align_rows() "
+        f"lays out K = {problem.k} in rows of {wanted}, which costs a copy."
     )
 
 

@@ -153,9 +153,11 @@ def _scaled_mm(s: Operands, scale_a: torch.Tensor, scale_b: torch.Tensor, **opti
     return partial(torch._scaled_mm, s.a, s.b.t(), **options)
 
 
-def peer_calls(m: int, n: int) -> dict[str, Maker]:
-    """Return the libraries that accept this m and n: cuBLASLt wants multiples of 16 for n."""
+def peer_calls(m: int, n: int, k: int) -> dict[str, Maker]:
+    """Return the libraries that accept this shape: cuBLASLt wants multiples of 16 for n and k."""
     peers: dict[str, Maker] = {}
+    if k % 16:
+        return peers
     if m % 4 == 0 and n % 128 == 0:
         peers["cublas_block"] = cublas_block
     if n % 16 == 0:
@@ -180,7 +182,7 @@ def measure(wanted: Sequence[tuple[int, int, int]], clock: SmClock | None = None
         for name, make in forms(m).items():
             read = clock if name == "ours" else None
             _attempt(row, name, partial(time_checked, make, sets, read))
-        for name, make in peer_calls(m, n).items():
+        for name, make in peer_calls(m, n, k).items():
             _attempt(row, name, partial(_time_peer, make, sets))
         row["config"] = select(problem(m, n, k), spec).name
         yield row

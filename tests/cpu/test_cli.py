@@ -348,7 +348,7 @@ def calls_of_ours(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     monkeypatch.setattr(dense_suite, "fp8_gemm_nt", product)
     monkeypatch.setattr(dense_suite, "time_calls", time_calls)
     monkeypatch.setattr(dense_suite, "rotating_sets", lambda *args: [operands(*args[:3])])
-    monkeypatch.setattr(dense_suite, "peer_calls", lambda m, n: {})
+    monkeypatch.setattr(dense_suite, "peer_calls", lambda m, n, k: {})
     monkeypatch.setattr(dense_suite, "from_index", lambda index: kernels_device())
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import deep_gemm
-from deep_gemm.quant import align_rows
+from deep_gemm.quant import align, align_rows
 from deep_gemm.testing import poison
 from deep_gemm.testing.numerics import assert_bitwise_equal
 
@@ -16,11 +16,8 @@ KS = (1, 7, 17, 100, 127, 129, 1000, 1001, 2047)
 
 
 def in_wider_rows(x: torch.Tensor) -> torch.Tensor:
-    """Return the matrix as a view into rows whose rest is NaN."""
-    rows, columns = x.shape
-    wide = torch.empty(rows, -(-columns // 16) * 16 + 16, dtype=x.dtype, device=x.device)
-    poison.nan_fill_(wide)
-    return wide[:, :columns].copy_(x)
+    """Return the matrix as a view into aligned rows whose rest, 16 elements or more, is NaN."""
+    return poison.pitched(x, align(x.shape[1], 16) + 16)
 
 
 @pytest.mark.parametrize("k", KS)
