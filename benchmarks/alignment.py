@@ -22,7 +22,7 @@ from deep_gemm.problem import GemmProblem
 from deep_gemm.quant import align_rows, get_tma_aligned_size
 from deep_gemm.testing import dense_suite
 from deep_gemm.testing.dense_suite import Operands
-from deep_gemm.testing.timing import SmClock, time_calls
+from deep_gemm.testing.timing import SmClock, clock_under, time_calls
 
 Shape = tuple[int, int, int]
 
@@ -64,10 +64,10 @@ def align_operands(s: Operands) -> Operands:
 def measure(shape: Shape, clock: SmClock) -> Measured:
     """Check and time one product on the GPU."""
     sets = [align_operands(s) for s in dense_suite.rotating_sets(*shape, [])]
-    timing = dense_suite.time_checked(dense_suite.ours, sets, clock)
+    us = dense_suite.time_checked(dense_suite.ours, sets)
     cublas = dense_suite.peer_calls(*shape).get("cublas_tensor")
-    cublas_us = time_calls(cublas(sets)).us if cublas else None
-    return Measured(shape, timing.us, cublas_us, timing.mhz)
+    cublas_us = time_calls(cublas(sets)) if cublas else None
+    return Measured(shape, us, cublas_us, clock_under(dense_suite.ours(sets), clock))
 
 
 def line(found: Measured, sms: int, aligned: Measured | None = None) -> str:

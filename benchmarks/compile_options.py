@@ -68,7 +68,7 @@ def report(shape: tuple[int, int, int], configs: dict[str, GemmConfig]) -> None:
 
 def _time(config: GemmConfig, sets: list[Operands]) -> float:
     with forced(config):
-        return time_calls(ours_plain(sets), target_ms=4.0).us
+        return time_calls(ours_plain(sets), target_ms=4.0)
 
 
 if __name__ == "__main__":

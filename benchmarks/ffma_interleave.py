@@ -67,7 +67,7 @@ def measure(shape: Shape) -> Measured:
     for _ in range(ROUNDS):
         for on, found in times.items():
             turn(on)
-            found.append(time_calls(ours(sets)).us)
+            found.append(time_calls(ours(sets)))
     turn(False)
     config = select(problem(*shape), from_index(torch.cuda.current_device()))
     compiler = report(build(translation_unit(config)).cubin)

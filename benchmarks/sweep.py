@@ -128,7 +128,7 @@ def _time(
     config: GemmConfig, sets: list[Operands], target_ms: float = 3.0, warm_ms: float = 3.0
 ) -> float:
     with forced(config):
-        return round(time_calls(ours(sets), target_ms=target_ms, warm_ms=warm_ms).us, 3)
+        return round(time_calls(ours(sets), target_ms=target_ms, warm_ms=warm_ms), 3)
 
 
 if __name__ == "__main__":

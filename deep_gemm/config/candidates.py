@@ -85,10 +85,14 @@ def complete(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
 
 
 def store_choice(config: GemmConfig) -> StoreConfig:
-    """Return how a tile's output is staged: whole, in the widest boxes that its columns allow."""
+    """Return how a tile's output is staged: whole, in the widest boxes that its columns allow.
+
+    Boxes of 64, 32 or 16 columns are swizzled; an odd number of 8 columns is one box without.
+    """
     if config.swapped:
         return StoreConfig(WAVE_M, config.piece_n, config.tile.waves)
-    box = next(b for b in (64, 32, 16, 8) if config.piece_n % b == 0)
+    swizzled = (b for b in (64, 32, 16) if not config.piece_n % b and not config.extra_n % b)
+    box = next(swizzled, config.piece_n)
     return StoreConfig(box, config.piece_n, config.tile.waves)
 
 

@@ -95,14 +95,16 @@ def estimate(
 def early_blocks(config: GemmConfig, k: int, ctas: int, sm_count: int) -> int:
     """Return how many k-blocks of a B that nobody writes each CTA reads ahead of the dependency.
 
-    All stages are filled, but of a short K only half of them: tokens queue behind the weights. A
-    grid of half the SMs there are reads nothing ahead: its successor starts beside it, not after
-    it, and would only compete with it for memory (docs/findings.md).
+    Half of the stages are filled, three quarters where tokens are columns, and of a short K half of
+    it: tokens queue behind the weights, and fewer of them for less long. A grid of half the SMs
+    there are reads nothing ahead: its successor starts beside it, not after it, and would only
+    compete with it for memory (docs/findings.md).
     """
     if 2 * ctas <= sm_count:
         return 0
-    k_blocks = -(-k // (BLOCK_K * config.split_k))
-    return min(config.num_stages, k_blocks, max(8, k_blocks // 2))
+    stages, k_blocks = config.num_stages, -(-k // (BLOCK_K * config.split_k))
+    share = stages * 3 // 4 if config.swapped else stages // 2
+    return min(share, k_blocks, max(8, k_blocks // 2))
 
 
 def _both(sharpness: int, *times: float) -> float:

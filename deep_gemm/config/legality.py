@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .device import DeviceSpec
 from .smem_plan import plan
-from .tile import WAVE_M, GemmConfig
+from .tile import SCALE_N, SWIZZLED, WAVE_M, GemmConfig
 
 MAX_STAGES = 16
 MAX_CLUSTER = 8  # CTAs of a cluster on every Hopper GPU
@@ -29,6 +29,11 @@ def _tile(config: GemmConfig) -> list[str]:
         found.append(f"BLOCK_M = {tile.block_m} is not whole waves of 64 rows, or is over 256")
     if tile.block_n % 8 or not 8 <= tile.block_n <= 256:
         found.append(f"BLOCK_N = {tile.block_n}; wgmma takes multiples of 8 from 8 to 256")
+    if config.extra_n and (SCALE_N % config.extra_n or config.extra_n % 16):
+        found.append(
+            f"BLOCK_N = {tile.block_n}; over 128 there are 144, 160, 192 and 256, whose extra columns "
+            "share a scale"
+        )
     if config.accumulators > limit:
         found.append(f"{config.accumulators} registers of sums in a thread; {limit} fit")
     return found
@@ -47,23 +52,26 @@ def _cluster(config: GemmConfig) -> list[str]:
 def _split(config: GemmConfig) -> list[str]:
     if config.split_k == 1:
         return []
-    found, groups = [], config.tile.block_n // 8
+    found = []
     if config.cluster > MAX_CLUSTER:
         found.append(f"K split over {config.split_k}; a cluster has up to {MAX_CLUSTER} CTAs")
     if config.tile.waves > 1:
         found.append("K split with several waves of rows")
-    if groups % config.split_k and (groups > config.split_k or not config.swapped):
-        found.append(f"BLOCK_N = {config.tile.block_n} is not {config.split_k} equal pieces")
     return found
 
 
 def _store(config: GemmConfig) -> list[str]:
     store, found = config.store, []
-    if store.box_columns not in (8, 16, 32, 64):
-        found.append(f"output boxes of {store.box_columns} columns; 8, 16, 32 or 64 have a swizzle")
+    if store.box_columns not in SWIZZLED and store.box_columns % 16 != 8:
+        found.append(
+            f"output boxes of {store.box_columns} columns; 16, 32 or 64 are swizzled, an odd number "
+            "of 8 needs no swizzle"
+        )
     elif config.swapped:
         if (store.box_columns, store.slab_columns) != (WAVE_M, config.piece_n):
             found.append("a swapped tile is stored as one box, 64 wide, of all its tokens")
+    elif config.extra_n % store.box_columns:
+        found.append(f"output boxes of {store.box_columns} columns straddle the tile's first 128")
     elif store.slab_columns % store.box_columns or config.piece_n % store.slab_columns:
         found.append("output slabs are not whole boxes, or the tile is not whole slabs")
     if store.num_buffers < 1:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 BLOCK_K = 128
 WAVE_M = 64  # rows of one wgmma
+SCALE_N = 128  # weights that share a scale
 WARPGROUP_THREADS = 128
+SWIZZLED = (16, 32, 64)  # columns of an output box whose rows TMA swizzles
 # Registers of a math thread left for sums, by math warpgroups and CTAs an SM holds; the rest holds
 # addresses, scales and loop state. Every candidate compiles without spills (NVRTC 13.0).
 MAX_ACCUMULATORS = {(1, 1): 216, (2, 1): 216, (3, 1): 144, (1, 2): 96, (2, 2): 48}
@@ -87,9 +89,18 @@ class GemmConfig:
         return self.multicast * self.split_k
 
     @property
+    def extra_n(self) -> int:
+        """Columns of a plain tile beyond 128: they lie beyond all tiles' first 128 columns."""
+        return 0 if self.swapped else max(0, self.tile.block_n - SCALE_N)
+
+    @property
     def piece_n(self) -> int:
-        """Columns of a tile that one CTA stores: all, or its share where K is split."""
-        return -(-self.tile.block_n // 8 // self.split_k) * 8
+        """Columns of a tile that one CTA stores: all, or its share where K is split.
+
+        Where they do not come out even, the last share overlaps the one before.
+        """
+        step = 16 if self.extra_n else 8
+        return -(-self.tile.block_n // step // self.split_k) * step
 
     @property
     def partials(self) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..config.raster import Raster
 from ..config.smem_plan import plan as smem_plan
-from ..config.tile import BLOCK_K, WAVE_M, GemmConfig
+from ..config.tile import BLOCK_K, SWIZZLED, WAVE_M, GemmConfig
 from ..jit import tensor_map
 from ..jit.source import MmaShape, render
 from ..jit.unit import TranslationUnit
@@ -37,6 +37,7 @@ class GemmParams(ctypes.Structure):
         ("map_a", ctypes.c_byte * tensor_map.SIZE),
         ("map_b", ctypes.c_byte * tensor_map.SIZE),
         ("map_d", ctypes.c_byte * tensor_map.SIZE),
+        ("map_extra", ctypes.c_byte * tensor_map.SIZE),
         ("sfa", ctypes.c_uint64),
         ("sfb", ctypes.c_uint64),
         ("sfa_stride_m", ctypes.c_int64),
@@ -74,21 +75,28 @@ class Operands:
 
 
 def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.TensorMap2D]:
-    """Return the TMA descriptions of A, B and D, in this order, by their fields in GemmParams."""
+    """Return the TMA descriptions by their fields in GemmParams: of A, B and D, in this order.
+
+    A tile with extra columns has a fourth, of B again, in boxes of those.
+    """
     o = operands
     rows_a, rows_b = _box_rows(config, o)
-    return {
+    maps = {
         "map_a": tensor_map.TensorMap2D(1, o.k, o.m, o.stride_a, BLOCK_K, rows_a, 128),
         "map_b": tensor_map.TensorMap2D(1, o.k, o.n, o.stride_b, BLOCK_K, rows_b, 128),
         "map_d": _output_map(config, o),
     }
+    if config.extra_n:
+        extra = config.extra_n // config.cluster_m
+        maps["map_extra"] = replace(maps["map_b"], box_outer=extra)
+    return maps
 
 
 def _output_map(config: GemmConfig, o: Operands) -> tensor_map.TensorMap2D:
     """Return the description of D: boxes of 64 rows, or of a swapped tile's tokens."""
     columns = config.store.box_columns
     rows = config.piece_n if config.swapped else WAVE_M
-    swizzle = columns * 2 if columns > 8 else 0
+    swizzle = columns * 2 if columns in SWIZZLED else 0
     return tensor_map.TensorMap2D(2, o.n, o.m, o.stride_d * 2, columns, rows, swizzle)
 
 
@@ -99,7 +107,8 @@ def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
     zeros would cost the copy engine time, and rows of D that do not exist are not stored.
     """
     rows = _box(config.tile.block_m, config.cluster_n, operands, config.swapped)
-    columns = _box(config.tile.block_n, config.cluster_m, operands, not config.swapped)
+    main = config.tile.block_n - config.extra_n
+    columns = _box(main, config.cluster_m, operands, not config.swapped)
     return (columns, rows) if config.swapped else (rows, columns)
 
 
@@ -120,7 +129,8 @@ def fill_params(
     params.m, params.n, params.k = operands.m, operands.n, operands.k
     params.sfa_stride_m, params.sfa_stride_k = operands.stride_sfa
     params.sfb_stride_n, params.sfb_stride_k = operands.stride_sfb
-    params.stage_bytes = (rows_a * sharers_a + rows_b * sharers_b) * BLOCK_K
+    rows = rows_a * sharers_a + rows_b * sharers_b + config.extra_n
+    params.stage_bytes = rows * BLOCK_K
     params.early_blocks = early_blocks
     params.tiles.clusters_m, params.tiles.clusters_n = raster.clusters_m, raster.clusters_n
     params.tiles.band, params.tiles.band_on_m = raster.band, int(raster.band_on_m)

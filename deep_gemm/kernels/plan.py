@@ -72,9 +72,9 @@ class LaunchPlan:
         )
         gemm_sm90.fill_params(self._params, self.config, operands, walk, early)
         self._maps = gemm_sm90.tensor_maps(self.config, operands)
-        self._map_a, self._map_b, self._map_d = (
-            self._base + getattr(GemmParams, name).offset for name in self._maps
-        )
+        self._places = {
+            name: self._base + getattr(GemmParams, name).offset for name in self._maps
+        }
         self._addresses: tuple[int, int, int] | None = None
         self._launcher = Launcher(
             function,
@@ -108,18 +108,19 @@ class LaunchPlan:
     def _point_at(self, a: int, b: int, d: int) -> None:
         last = self._addresses
         if last is None:
-            places = (self._map_a, self._map_b, self._map_d)
-            for described, address, place in zip(
-                self._maps.values(), (a, b, d), places, strict=True
-            ):
-                described.encode(address, place)
+            of_map = {"map_a": a, "map_b": b, "map_d": d, "map_extra": b}
+            for name, described in self._maps.items():
+                described.encode(of_map[name], self._places[name])
         else:
+            places = self._places
             if a != last[0]:
-                tensor_map.patch(self._map_a, a)
+                tensor_map.patch(places["map_a"], a)
             if b != last[1]:
-                tensor_map.patch(self._map_b, b)
+                tensor_map.patch(places["map_b"], b)
+                if "map_extra" in places:
+                    tensor_map.patch(places["map_extra"], b)
             if d != last[2]:
-                tensor_map.patch(self._map_d, d)
+                tensor_map.patch(places["map_d"], d)
         self._addresses = (a, b, d)
 
 

@@ -22,7 +22,7 @@ from ..quant.layout import align
 from ..quant.recipe import BLOCK_128X128, ROW_1X128
 from .numerics import compare, reference_and_bound
 from .problems import lay_out_sfa, random_e4m3, random_scales
-from .timing import Call, SmClock, Timing, host_time_us, set_count, time_calls
+from .timing import Call, SmClock, clock_under, host_time_us, set_count, time_calls
 
 KIND = "dense_fp8"
 NK = (
@@ -180,26 +180,27 @@ def measure(wanted: Sequence[tuple[int, int, int]], clock: SmClock | None = None
         sets = rotating_sets(m, n, k, weights[n, k])
         row: Row = {"kind": KIND, "m": m, "n": n, "k": k}
         for name, make in forms(m).items():
-            read = clock if name == "ours" else None
-            _attempt(row, name, partial(time_checked, make, sets, read))
+            _attempt(row, name, partial(time_checked, make, sets))
         for name, make in peer_calls(m, n, k).items():
             _attempt(row, name, partial(_time_peer, make, sets))
+        if clock and row["ours"]:
+            row["mhz"] = clock_under(ours(sets), clock)  # last: it heats the card
         row["config"] = select(problem(m, n, k), spec).name
         yield row
 
 
-def _time_peer(make: Maker, sets: Sequence[Operands]) -> Timing:
+def _time_peer(make: Maker, sets: Sequence[Operands]) -> float:
     return time_calls(make(sets))
 
 
-def time_checked(make: Maker, sets: Sequence[Operands], clock: SmClock | None = None) -> Timing:
-    """Time our calls on `sets` once the first has given right values; else raise ValueError."""
+def time_checked(make: Maker, sets: Sequence[Operands]) -> float:
+    """Return the microseconds of our calls on `sets`; ValueError where the first is wrong."""
     calls = make(sets)
     sets[0].d.fill_(torch.nan)  # another form may have left right values there
     torch.cuda.synchronize()  # B is static from here on
     calls[0]()
     check_rows(sets[0])
-    return time_calls(calls, clock=clock)
+    return time_calls(calls)
 
 
 def check_rows(s: Operands) -> None:
@@ -213,12 +214,9 @@ def check_rows(s: Operands) -> None:
             raise ValueError(f"wrong values in rows {rows[0]} to {rows[1]}: {report}")
 
 
-def _attempt(row: Row, name: str, work: Callable[[], Timing]) -> None:
+def _attempt(row: Row, name: str, work: Callable[[], float]) -> None:
     try:
-        timing = work()
-        row[name] = round(timing.us, 3)
-        if timing.mhz is not None:
-            row["mhz"] = timing.mhz
+        row[name] = round(work(), 3)
     except Exception as error:  # a peer's refusal, of whatever class, is a result to record
         row[name] = None
         row.setdefault("errors", {})[name] = str(error).split("\n")[0][:200]

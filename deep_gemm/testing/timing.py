@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -24,14 +23,6 @@ MAX_CALLS = 200
 WARM_MS = 60.0  # of load, after which the clock no longer depends on what went before
 
 Call = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """One measured figure: microseconds per call, and the SM clock in MHz while it ran."""
-
-    us: float
-    mhz: int | None
 
 
 def set_count(set_bytes: int) -> int:
@@ -45,23 +36,34 @@ def calls_per_replay(estimate_ms: float, sets: int, target_ms: float) -> int:
 
 
 def time_calls(
-    calls: Sequence[Call],
-    *,
-    target_ms: float = 8.0,
-    replays: int = 5,
-    warm_ms: float = 0.0,
-    clock: SmClock | None = None,
-) -> Timing:
-    """Time the closures in `calls`, one per input set, on the current device.
+    calls: Sequence[Call], *, target_ms: float = 8.0, replays: int = 5, warm_ms: float = 0.0
+) -> float:
+    """Return the median microseconds per call of the closures in `calls`, one per input set.
 
     calls: each launches the same work on its own inputs; all must be capturable in a CUDA graph
         after a first call.
     target_ms: length of one replay.
     warm_ms: how long the card is kept busy before the replays that count; one replay at least, and
         no more where figures are compared with recorded ones.
-    clock: where given, the SM clock is read while further replays run.
     Cost: about `warm_ms + (replays + 2) * target_ms`, and the capture.
     """
+    graph, count = _capture(calls, target_ms)
+    keep_busy(graph.replay, warm_ms)
+    return statistics.median(_elapsed_ms(graph.replay) for _ in range(replays)) / count * 1e3
+
+
+def clock_under(calls: Sequence[Call], clock: SmClock, target_ms: float = 8.0) -> int | None:
+    """Return the SM clock in MHz while `calls` run, or None where it cannot be read.
+
+    It loads the card for longer than a figure of `time_calls` takes, so nothing should be timed
+    right after it.
+    """
+    graph, _ = _capture(calls, target_ms)
+    return clock.under_load(graph.replay, _elapsed_ms(graph.replay))
+
+
+def _capture(calls: Sequence[Call], target_ms: float) -> tuple[torch.cuda.CUDAGraph, int]:
+    """Return a graph of `calls` in turn that takes about `target_ms`, and how many it holds."""
     torch.cuda.synchronize()  # inputs may still be written on another stream
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -75,11 +77,7 @@ def time_calls(
     with torch.cuda.graph(graph, stream=stream):
         for i in range(count):
             calls[i % len(calls)]()
-    keep_busy(graph.replay, warm_ms)
-    times = [_elapsed_ms(graph.replay) for _ in range(replays)]
-    median_ms = statistics.median(times)
-    mhz = clock.under_load(graph.replay, median_ms) if clock else None
-    return Timing(median_ms / count * 1e3, mhz)
+    return graph, count
 
 
 def keep_busy(work: Call, least_ms: float) -> None:
@@ -91,11 +89,6 @@ def keep_busy(work: Call, least_ms: float) -> None:
     busy_ms = _elapsed_ms(work)
     while busy_ms < least_ms:
         busy_ms += _elapsed_ms(work)
-
-
-def graph_time_us(calls: Sequence[Call], target_ms: float = 8.0) -> float:
-    """Return the median microseconds per call of `calls`; see `time_calls`."""
-    return time_calls(calls, target_ms=target_ms).us
 
 
 def host_time_us(call: Call, *, calls: int = 100, repeats: int = 5, warm: int = 50) -> float:

@@ -5,10 +5,11 @@
 namespace deep_gemm::epilogue {
 
 // The XOR pattern of a box whose rows are kRowBytes wide: 16-byte units trade places with the row
-// number, over 8, 4 or 2 units. A box of 16-byte rows is not swizzled.
+// number, over 8, 4 or 2 units. Rows of an odd number of units lie in different banks without.
 template <uint32_t kRowBytes>
 __device__ __forceinline__ uint32_t swizzle(uint32_t offset) {
-    return offset ^ ((offset >> 3) & (kRowBytes - 16));
+    if constexpr (kRowBytes % 32 != 0) return offset;
+    else return offset ^ ((offset >> 3) & (kRowBytes - 16));
 }
 
 // Writes columns [kFirst, kFirst + kColumns) of a 64-row slab as consecutive boxes of kBoxColumns.

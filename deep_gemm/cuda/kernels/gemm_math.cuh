@@ -78,7 +78,7 @@ struct MathWarpgroup {
         ptx::wgmma_wait<kPending>();
         ptx::fence_registers(partial);
         if (last_wave) release(stage);
-        scales.promote(total, partial, 128 - weight);
+        scales.promote(total, partial, P::kExtra > 0 ? 128 : 128 - weight);
     }
 
     // One partial sum for all waves: a wave's promotion waits for its own MMAs, and another warpgroup's run meanwhile.
@@ -133,33 +133,36 @@ struct MathWarpgroup {
         return cta.smem + P::kOffsetSlabs + (warpgroup * C::kStoreBuffers + buffer) * P::kSlab;
     }
 
-    // Sends a written slab off: kBoxes boxes of box_bytes, the first at (column, row) of D.
-    template <uint32_t kBoxes>
-    __device__ __forceinline__ void send_slab(uint32_t slab, uint32_t box_bytes, uint32_t column, uint32_t row) {
+    // Sends a written slab off by send(), which one thread calls.
+    template <class Send>
+    __device__ __forceinline__ void send_slab(Send send) {
         ptx::fence_async_proxy();
         ptx::named_barrier_sync(kStoreBarrier + warpgroup, kWarpgroupThreads);
         if (thread == 0) {
-#pragma unroll
-            for (uint32_t box = 0; box < kBoxes; ++box) {
-                ptx::tma_store(&cta.params.map_d, slab + box * box_bytes, column + box * C::kBoxColumns, row);
-            }
+            send();
             ptx::tma_store_commit();
         }
         buffer = buffer + 1 == C::kStoreBuffers ? 0 : buffer + 1;
     }
 
-    // Stores 64 rows of results, from `row` and `column` of the product on, slab by slab.
+    // Stores 64 rows of results, from `row` of the product and `first` of the tile's columns on, slab by slab.
     template <int kCount, uint32_t kFirst = 0>
-    __device__ __forceinline__ void store(const float (&total)[kCount], uint32_t row, uint32_t column) {
-        if ((C::kSwapped ? column : row) >= cta.m()) return;
+    __device__ __forceinline__ void store(const float (&total)[kCount], uint32_t row, const Columns<C>& columns, uint32_t first) {
+        if ((C::kSwapped ? columns.at(first) : row) >= cta.m()) return;
         const uint32_t slab = claim_slab();
         if constexpr (C::kSwapped) {
             epilogue::store_slab_transposed(total, slab, thread);
-            send_slab<1>(slab, 0, row, column);
+            send_slab([&] { ptx::tma_store(&cta.params.map_d, slab, row, columns.at(first)); });
         } else {
-            epilogue::store_slab<kFirst, C::kSlabColumns, C::kBoxColumns>(total, slab, thread);
-            send_slab<C::kSlabColumns / C::kBoxColumns>(slab, 64 * C::kBoxColumns * 2, column + kFirst, row);
-            if constexpr (kFirst + C::kSlabColumns < kCount * 2) store<kCount, kFirst + C::kSlabColumns>(total, row, column);
+            constexpr uint32_t kBox = C::kBoxColumns, kBoxBytes = 64 * kBox * 2;
+            epilogue::store_slab<kFirst, C::kSlabColumns, kBox>(total, slab, thread);
+            send_slab([&] {
+#pragma unroll
+                for (uint32_t i = 0; i < C::kSlabColumns / kBox; ++i) {
+                    ptx::tma_store(&cta.params.map_d, slab + i * kBoxBytes, columns.at(first + kFirst + i * kBox), row);
+                }
+            });
+            if constexpr (kFirst + C::kSlabColumns < kCount * 2) store<kCount, kFirst + C::kSlabColumns>(total, row, columns, first);
         }
     }
 };
@@ -172,7 +175,8 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
     float total[P::kWaves][P::kElements];
 
     for (auto tile = cta.tiles(); tile.next();) {
-        const uint32_t row = cta.row(tile) + math.first_row, column = cta.column(tile);
+        const uint32_t row = cta.row(tile) + math.first_row;
+        const Columns<C> columns = cta.columns(tile);
         math.weight = cta.weight(tile) % 128;
 #pragma unroll
         for (uint32_t wave = 0; wave < P::kWaves; ++wave)
@@ -187,12 +191,12 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
             if (exchange.owns()) {
                 float sums[P::kPiece / 2];
                 exchange.receive(total[0], sums, warpgroup, thread);
-                math.store(sums, row, column + cta.rank_k * P::kPiece);
+                math.store(sums, row, columns, exchange.first_group(cta.rank_k) * 8);
             }
             exchange.release(math.lane);
         } else {
 #pragma unroll
-            for (uint32_t wave = 0; wave < P::kWaves; ++wave) math.store(total[wave], row + wave * 64, column);
+            for (uint32_t wave = 0; wave < P::kWaves; ++wave) math.store(total[wave], row + wave * 64, columns, 0);
         }
     }
     if constexpr (C::kSplitK > 1) exchange.drain();

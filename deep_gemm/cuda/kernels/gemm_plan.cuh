@@ -4,6 +4,10 @@
 // Rows and columns here are those of the tensor core's product: a tile is BLOCK_M rows, 64 to a wgmma, by
 // BLOCK_N columns. Plain, rows are rows of A (tokens) and columns are rows of B (weights); swapped, rows are
 // those of B and columns those of A, and a tile is stored transposed: few tokens then waste no rows.
+//
+// A plain tile wider than 128 has one block of 128 columns, which share their scales, and kExtra columns from beyond
+// all tiles' blocks: tile j of T has columns [128 j, 128 j + 128) and [128 T + kExtra j, 128 T + kExtra (j + 1)). As
+// one contiguous range its scales would change at a column that differs from tile to tile.
 #pragma once
 #include "deep_gemm/pipeline/exchange.cuh"
 #include "deep_gemm/pipeline/pipeline.cuh"
@@ -15,6 +19,7 @@ namespace deep_gemm {
 // The kernel's one parameter. Strides count elements.
 struct GemmParams {
     TensorMap map_a, map_b, map_d;
+    TensorMap map_extra;  // B again, in boxes of a tile's extra columns
     const float* sfa;  // [M, ceil(K / 128)]
     const float* sfb;  // [ceil(N / 128), ceil(K / 128)]
     int64_t sfa_stride_m, sfa_stride_k;
@@ -38,19 +43,22 @@ struct Plan {
     static constexpr uint32_t kMathWarps = kMathThreads / kWarpThreads;
     static constexpr uint32_t kWaves = C::kBlockM / (64 * C::kMathWarpgroups);
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
+    static constexpr uint32_t kExtra = !C::kSwapped && C::kBlockN > 128 ? C::kBlockN - 128 : 0;
+    static constexpr uint32_t kMain = C::kBlockN - kExtra;
 
     // Scales of one k-block: one per token, one per block of 128 weights that a tile can touch.
     static constexpr uint32_t kTokens = C::kSwapped ? C::kBlockN : C::kBlockM;
     static constexpr uint32_t kWeights = C::kSwapped ? C::kBlockM : C::kBlockN;
     // Weights, counted from the start of the tile, at which it can enter the next block.
-    static constexpr uint32_t kGranularity = kWeights % 128 == 0  ? 128
+    static constexpr uint32_t kGranularity = kExtra > 0           ? 128
                                              : kWeights % 64 == 0 ? 64
                                              : kWeights % 32 == 0 ? 32
                                              : kWeights % 16 == 0 ? 16
                                                                   : 8;
-    static constexpr uint32_t kScaleBlocks = 128 % kWeights == 0 ? 1 : ceil_div(128 - kGranularity + kWeights, 128);
+    static constexpr uint32_t kScaleBlocks = kExtra > 0 || 128 % kWeights != 0 ? 2 : 1;
 
-    using Exchange = pipeline::Exchange<C::kSplitK, kMulticast, C::kBlockN / 8, C::kMathWarpgroups>;
+    // Pieces of a tile with extra columns are whole boxes of 16.
+    using Exchange = pipeline::Exchange<C::kSplitK, kMulticast, C::kBlockN / 8, C::kMathWarpgroups, kExtra == 0 ? 1 : 2>;
     static constexpr uint32_t kPiece = Exchange::kOwned * 8;  // columns that one CTA stores: all, if K is not split
 
     // Shared memory, in order. Operand stages and store slabs are multiples of 1024 bytes.
@@ -69,7 +77,18 @@ struct Plan {
     static_assert(sizeof(GemmParams) == C::kParamsBytes, "the host packs parameters by another table");
     static_assert(C::kPartials == 1 || kWaves == 1);
     static_assert(C::kSplitK == 1 || kWaves == 1, "sums are exchanged wave by wave");
-    static_assert(kScaleBlocks <= 4 && (C::kSwapped ? C::kSlabColumns == kPiece : C::kSlabColumns % C::kBoxColumns == 0));
+    static_assert(kExtra == 0 || (128 % kExtra == 0 && kExtra % C::kBoxColumns == 0), "a box, or an extra part, has one scale");
+    static_assert((C::kSwapped ? C::kSlabColumns == kPiece : C::kSlabColumns % C::kBoxColumns == 0));
+};
+
+// Where the columns of a tile lie in the product.
+template <class C>
+struct Columns {
+    uint32_t main, extra;  // first of each part
+
+    __device__ __forceinline__ uint32_t at(uint32_t offset) const {
+        return Plan<C>::kExtra == 0 || offset < Plan<C>::kMain ? main + offset : extra + (offset - Plan<C>::kMain);
+    }
 };
 
 // Where this CTA stands: its place in the cluster, its part of K, and the shared memory it sees.
@@ -105,11 +124,17 @@ struct Cta {
     __device__ __forceinline__ uint32_t row(const scheduler::Dense& tile) const {
         return (tile.cluster_m * C::kClusterM + rank_m) * C::kBlockM;
     }
-    __device__ __forceinline__ uint32_t column(const scheduler::Dense& tile) const {
-        return (tile.cluster_n * C::kClusterN + rank_n) * C::kBlockN;
+    __device__ __forceinline__ Columns<C> columns(const scheduler::Dense& tile) const {
+        const uint32_t index = tile.cluster_n * C::kClusterN + rank_n, count = params.tiles.clusters_n * C::kClusterN;
+        return {index * Plan<C>::kMain, count * Plan<C>::kMain + index * Plan<C>::kExtra};
     }
-    __device__ __forceinline__ uint32_t token(const scheduler::Dense& tile) const { return C::kSwapped ? column(tile) : row(tile); }
-    __device__ __forceinline__ uint32_t weight(const scheduler::Dense& tile) const { return C::kSwapped ? row(tile) : column(tile); }
+    __device__ __forceinline__ uint32_t token(const scheduler::Dense& tile) const { return C::kSwapped ? columns(tile).main : row(tile); }
+    __device__ __forceinline__ uint32_t weight(const scheduler::Dense& tile) const { return C::kSwapped ? row(tile) : columns(tile).main; }
+    // Block of 128 weights that a tile's i-th scale of them belongs to.
+    __device__ __forceinline__ uint32_t scale_block(const scheduler::Dense& tile, uint32_t i) const {
+        if constexpr (Plan<C>::kExtra > 0) return (i == 0 ? columns(tile).main : columns(tile).extra) / 128;
+        else return weight(tile) / 128 + i;
+    }
     __device__ __forceinline__ uint32_t stage_rows(uint32_t stage) const { return smem + stage * Plan<C>::kStageRows; }
     __device__ __forceinline__ uint32_t stage_columns(uint32_t stage) const {
         return smem + Plan<C>::kOffsetColumns + stage * Plan<C>::kStageColumns;

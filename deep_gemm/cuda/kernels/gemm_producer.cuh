@@ -12,24 +12,34 @@ namespace deep_gemm {
 template <class C, bool kRows>
 struct OperandLoader {
     static constexpr uint32_t kSharers = kRows ? C::kClusterN : C::kClusterM;
-    static constexpr uint32_t kShare = (kRows ? C::kBlockM : C::kBlockN) / kSharers;
+    static constexpr uint32_t kShare = (kRows ? C::kBlockM : Plan<C>::kMain) / kSharers;
+    static constexpr uint32_t kExtraShare = kRows ? 0 : Plan<C>::kExtra / kSharers;
 
     const Cta<C>& cta;
     const TensorMap* map;
-    uint32_t share;
+    uint32_t rank;
     uint16_t sharers;
 
     __device__ __forceinline__ OperandLoader(const Cta<C>& cta, const TensorMap* map) : cta(cta), map(map) {
-        share = (kRows ? cta.rank_n : cta.rank_m) * kShare;
+        rank = kRows ? cta.rank_n : cta.rank_m;
         sharers = kRows ? (C::kClusterN > 1 ? 1u | 1u << C::kClusterM : 1u) << (cta.first_sharer + cta.rank_m)
                         : ((1u << C::kClusterM) - 1) << (cta.first_sharer + cta.rank_n * C::kClusterM);
     }
 
     __device__ __forceinline__ void load(uint32_t stage, const scheduler::Dense& tile, uint32_t block) const {
-        const uint32_t first = (kRows ? cta.row(tile) : cta.column(tile)) + share, k = (cta.first_block + block) * kBlockK;
-        const uint32_t smem = (kRows ? cta.stage_rows(stage) : cta.stage_columns(stage)) + share * kBlockK;
-        if constexpr (kSharers == 1) ptx::tma_load(smem, map, cta.barriers.full(stage), k, first);
-        else ptx::tma_load_multicast(smem, map, cta.barriers.full(stage), k, first, sharers);
+        const Columns<C> columns = cta.columns(tile);
+        const uint32_t smem = kRows ? cta.stage_rows(stage) : cta.stage_columns(stage);
+        const uint32_t share = rank * kShare, extra = rank * kExtraShare;
+        load_box(map, smem + share * kBlockK, stage, block, (kRows ? cta.row(tile) : columns.main) + share);
+        if constexpr (kExtraShare > 0) {
+            load_box(&cta.params.map_extra, smem + (Plan<C>::kMain + extra) * kBlockK, stage, block, columns.extra + extra);
+        }
+    }
+
+    __device__ __forceinline__ void load_box(const TensorMap* box, uint32_t smem, uint32_t stage, uint32_t block, uint32_t first) const {
+        const uint32_t k = (cta.first_block + block) * kBlockK;
+        if constexpr (kSharers == 1) ptx::tma_load(smem, box, cta.barriers.full(stage), k, first);
+        else ptx::tma_load_multicast(smem, box, cta.barriers.full(stage), k, first, sharers);
     }
 };
 
@@ -107,7 +117,7 @@ __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn,
     pipeline::Position<C::kStages> at;
     if (turn == 1) at.advance();
     for (auto tile = cta.tiles(); tile.next();) {
-        const uint32_t token = cta.token(tile) + lane, block_n = cta.weight(tile) / 128 + lane;
+        const uint32_t token = cta.token(tile) + lane, block_n = cta.scale_block(tile, lane);
         const uint32_t tokens = token < cta.m() ? cta.m() - token : 0;
         const bool has_b = lane < Plan<C>::kScaleBlocks && block_n < ceil_div(cta.n(), 128);
         const float* sfa = p.sfa + token * p.sfa_stride_m + (cta.first_block + turn) * p.sfa_stride_k;

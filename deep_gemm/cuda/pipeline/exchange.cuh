@@ -8,12 +8,12 @@
 
 namespace deep_gemm::pipeline {
 
-// kGroups: column groups of 8 in a tile, four values of each in every thread. A group belongs to one CTA;
-// where there are fewer groups than CTAs, the last ones own nothing. kTiles: tiles that the cluster works on at once.
-template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups>
+// kGroups: column groups of 8 in a tile, four values of each in every thread. Owners have kOwned of them each: the
+// last one's begin earlier where they do not come out even (groups with two owners are summed alike by both), and
+// CTAs beyond own nothing. kTiles: tiles that the cluster works on at once. kStep: groups that go together.
+template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups, uint32_t kStep = 1>
 struct Exchange {
-    static_assert(kGroups % kCtas == 0 || kGroups < kCtas);
-    static constexpr uint32_t kOwned = ceil_div(kGroups, kCtas);
+    static constexpr uint32_t kOwned = ceil_div(kGroups, kCtas * kStep) * kStep, kOwners = ceil_div(kGroups, kOwned);
     static constexpr uint32_t kGroupBytes = kWarpgroupThreads * 16;
     static constexpr uint32_t kBytes = (kCtas - 1) * kWarpgroups * kOwned * kGroupBytes;
 
@@ -30,7 +30,12 @@ struct Exchange {
 
     __device__ __forceinline__ uint32_t cta(uint32_t rank) const { return rank * kTiles + tile; }
 
-    __device__ __forceinline__ bool owns() const { return rank * kOwned < kGroups; }
+    __device__ __forceinline__ bool owns() const { return rank < kOwners; }
+
+    // First of the groups of an owner.
+    static __device__ __forceinline__ constexpr uint32_t first_group(uint32_t owner) {
+        return owner * kOwned < kGroups - kOwned ? owner * kOwned : kGroups - kOwned;
+    }
 
     // Where an owner keeps what a sender's thread has sent it.
     __device__ __forceinline__ uint32_t place(uint32_t owner, uint32_t sender, uint32_t warpgroup, uint32_t thread) const {
@@ -43,13 +48,13 @@ struct Exchange {
         ptx::mbarrier_wait_cluster(empty, parity ^ 1);
         if (warpgroup == 0 && thread == 0 && owns()) ptx::mbarrier_arrive_expect_tx(full, kBytes);
 #pragma unroll
-        for (uint32_t owner = 0; owner * kOwned < kGroups; ++owner) {
+        for (uint32_t owner = 0; owner < kOwners; ++owner) {
             if (owner != rank) {
                 const uint32_t to = ptx::shared_address_of(place(owner, rank, warpgroup, thread), cta(owner));
                 const uint32_t barrier = ptx::shared_address_of(full, cta(owner));
 #pragma unroll
                 for (uint32_t i = 0; i < kOwned; ++i) {
-                    const float* group = &sums[(owner * kOwned + i) * 4];
+                    const float* group = &sums[(first_group(owner) + i) * 4];
                     ptx::store_shared_async(to + i * kGroupBytes, barrier, group[0], group[1], group[2], group[3]);
                 }
             }
@@ -61,9 +66,9 @@ struct Exchange {
                                             uint32_t thread) const {
         float own[kOwned * 4];
 #pragma unroll
-        for (uint32_t owner = 0; owner * kOwned < kGroups; ++owner)
+        for (uint32_t owner = 0; owner < kOwners; ++owner)
 #pragma unroll
-            for (uint32_t i = 0; i < kOwned * 4; ++i) own[i] = owner == 0 || owner == rank ? sums[owner * kOwned * 4 + i] : own[i];
+            for (uint32_t i = 0; i < kOwned * 4; ++i) own[i] = owner == 0 || owner == rank ? sums[first_group(owner) * 4 + i] : own[i];
         ptx::mbarrier_wait_cluster(full, parity);
 #pragma unroll
         for (uint32_t i = 0; i < kOwned; ++i) {
