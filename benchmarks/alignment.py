@@ -8,7 +8,7 @@ read, the time of cuBLASLt (one scale a tensor) over ours, and for a ragged prod
 the aligned one's, per unit of real work: wanted are 1.05 or less.
 
 Rows of 1000 e4m3 values do not start at multiples of 16 bytes, as TMA wants them: at K = 1000 A and
-B are laid out in rows of 1008 by quant.align_rows(), K stays 1000.
+B are laid out in rows of 1024 by quant.align_rows(), K stays 1000.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 
 from deep_gemm.config import from_index
 from deep_gemm.problem import GemmProblem
-from deep_gemm.quant import align_rows, get_tma_aligned_size
+from deep_gemm.quant import align_rows
+from deep_gemm.quant.layout import line_aligned_size
 from deep_gemm.testing import dense_suite
 from deep_gemm.testing.dense_suite import Operands
 from deep_gemm.testing.timing import SmClock, clock_under, time_calls
@@ -73,8 +74,7 @@ def measure(shape: Shape, clock: SmClock) -> Measured:
 def line(found: Measured, sms: int, aligned: Measured | None = None) -> str:
     """Return one product as text."""
     m, n, k = found.shape
-    pitch = get_tma_aligned_size(k, 1)
-    padded = f" (rows of {pitch})" if pitch != k else ""
+    padded = f" (rows of {line_aligned_size(k, 1)})" if k % 16 else ""
     text = f"{f'{m} x {n} x {k}{padded}':37} {found.us:8.2f} us {found.tflops:5.0f} TFLOPS"
     text += f"  {found.tflops / NOMINAL_TFLOPS:4.0%} of peak"
     if found.mhz:

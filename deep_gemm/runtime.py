@@ -64,7 +64,7 @@ def warmup(m: Iterable[int], n: int, k: int, device: int | None = None) -> list[
     the configurations.
 
     Arguments:
-        m: e.g. range(1, 8193); values that share a kernel cost microseconds.
+        m: e.g. range(1, 8193); one that needs no new kernel costs about a millisecond.
         device: CUDA device index; the current one where None.
     """
     from .kernels.plan import load

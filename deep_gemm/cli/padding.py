@@ -12,7 +12,7 @@ from .. import checks
 from ..config import DeviceSpec, GemmConfig, explain
 from ..errors import ArgumentError
 from ..problem import GemmProblem
-from ..quant.layout import TMA_ALIGNMENT_BYTES, align, get_tma_aligned_size
+from ..quant.layout import TMA_ALIGNMENT_BYTES, align, get_tma_aligned_size, line_aligned_size
 
 SERVED_N = 8  # a TMA store ends rows of D at 16 bytes
 BLOCK = 128  # of N and K that share a scale
@@ -40,12 +40,12 @@ def refusals(problem: GemmProblem) -> list[str]:
 
 def pitch(problem: GemmProblem) -> str | None:
     """Return how rows of A and B must be laid out where K alone does not do it."""
-    wanted = get_tma_aligned_size(problem.k, problem.a_dtype.bytes)
-    if wanted == problem.k:
+    if get_tma_aligned_size(problem.k, problem.a_dtype.bytes) == problem.k:
         return None
+    wanted = line_aligned_size(problem.k, problem.a_dtype.bytes)
     return (
         f"Rows of A and B start at multiples of {TMA_ALIGNMENT_BYTES} bytes: quant.align_rows() "
-        f"lays out K = {problem.k} in rows of {wanted}, which costs a copy."
+        f"lays out K = {problem.k} in rows of {wanted}, whole cache lines, which costs a copy."
     )
 
 

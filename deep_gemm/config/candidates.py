@@ -21,8 +21,9 @@ _SPLIT = (
     (64, 64, 2, 1, 1, 1), (64, 64, 4, 1, 1, 1), (64, 64, 4, 2, 1, 1), (64, 64, 8, 1, 1, 1),
     (64, 96, 2, 1, 1, 1), (64, 96, 2, 2, 1, 1), (64, 96, 4, 1, 1, 1), (64, 96, 4, 2, 1, 1),
     (64, 128, 2, 2, 1, 1), (64, 128, 2, 1, 2, 1), (64, 128, 4, 1, 1, 1),
+    (64, 136, 2, 1, 1, 1), (64, 144, 2, 1, 1, 1),
     (128, 64, 2, 1, 1, 1), (128, 96, 2, 1, 1, 1), (128, 96, 2, 2, 1, 1), (128, 96, 4, 1, 1, 1),
-    (128, 128, 2, 1, 1, 1),
+    (128, 128, 2, 1, 1, 1), (128, 136, 2, 1, 1, 1),
 )  # fmt: skip
 # Tokens as columns: (split_k, ctas_per_sm) by BLOCK_M.
 _SWAPPED = {
@@ -56,7 +57,7 @@ def _enumerate() -> Iterator[GemmConfig]:
 
 def _clusters(block_m: int, block_n: int) -> tuple[tuple[int, int], ...]:
     """Return the ways to share operands that were ever the best of a sweep."""
-    if (block_m, block_n) in ((128, 144), (192, 96), (256, 144)):
+    if block_n in (136, 144) or (block_m, block_n) == (192, 96):
         return ((1, 1),)
     if block_m == 64 or (block_m, block_n) == (128, 128):
         return ((1, 1), (2, 1))
@@ -87,13 +88,15 @@ def complete(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
 def store_choice(config: GemmConfig) -> StoreConfig:
     """Return how a tile's output is staged: whole, in the widest boxes that its columns allow.
 
-    Boxes of 64, 32 or 16 columns are swizzled; an odd number of 8 columns is one box without.
+    Boxes of 64, 32 or 16 columns are swizzled; an odd number of 8 columns is one box without. Extra
+    columns are one box more.
     """
+    piece, extra, waves = config.piece_n, config.extra_n, config.tile.waves
     if config.swapped:
-        return StoreConfig(WAVE_M, config.piece_n, config.tile.waves)
-    swizzled = (b for b in (64, 32, 16) if not config.piece_n % b and not config.extra_n % b)
-    box = next(swizzled, config.piece_n)
-    return StoreConfig(box, config.piece_n, config.tile.waves)
+        return StoreConfig(WAVE_M, piece, waves)
+    boxed = piece - extra or extra
+    box = next((b for b in (64, 32, 16) if boxed % b == 0), boxed)
+    return StoreConfig(box, piece, waves)
 
 
 def deepest(config: GemmConfig, device: DeviceSpec) -> GemmConfig:

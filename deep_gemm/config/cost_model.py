@@ -4,7 +4,7 @@ In a k-block of a CTA two things overlap: its MMAs, with what of the promotion d
 them, and the copies that fill its stage. Tiles run in waves over the SMs; the whole overlaps with
 what it moves through device memory, and no kernel draws more power than the card gives. Every
 constant is fitted to sweeps (benchmarks/sweep.py; NVIDIA H200, CUDA 13.0, 2026-11-29, 84 dense
-shapes, up to 71 configurations each; docs/findings.md says how well).
+shapes; docs/findings.md says how well).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .tile import BLOCK_K, WAVE_M, GemmConfig
 # candidate if it stands here. Tokens are rows in the first table, columns in the second.
 K_BLOCK_CYCLES = {
     (64, 16): 127, (64, 32): 199, (64, 48): 225, (64, 64): 198,
-    (64, 96): 290, (64, 112): 374, (64, 128): 269,
-    (128, 64): 270, (128, 96): 488, (128, 112): 557, (128, 128): 530,
-    (128, 144): 687, (128, 160): 768, (128, 192): 1080,
-    (192, 96): 714, (192, 128): 819,
-    (256, 128): 1380, (256, 144): 1570,
+    (64, 96): 280, (64, 128): 265, (64, 136): 290, (64, 144): 290,
+    (128, 64): 270, (128, 96): 470, (128, 128): 530,
+    (128, 136): 560, (128, 144): 640, (128, 160): 715, (128, 192): 1100,
+    (192, 96): 690, (192, 128): 830,
+    (256, 128): 1380, (256, 136): 1440, (256, 144): 1480,
 }  # fmt: skip
 SWAPPED_K_BLOCK_CYCLES = {
     (64, 8): 138, (64, 16): 130, (64, 32): 117,
@@ -34,7 +34,7 @@ FITTED_CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
 FIXED_US = 2.35  # launch, set-up, first load, last store
 IDLE_SMS_US = 0.356  # less of it where half the SMs are free: the next kernel sets up on them
 RESIDENT_US = 0.01  # less of it where two kernels fit one SM
-LARGE_CLUSTER_US = 0.322  # more of it for clusters above 2
+LARGE_CLUSTER_US = 0.25  # more of it for clusters above 2
 FILL_BYTES = 80.0  # per cycle, into the shared memory of an SM
 LOAD_LATENCY = 402.0  # cycles of a stage's loads that no other stage hides, over the stages
 CLUSTER_CYCLES = 41.6  # per k-block, of waiting for the other CTA's releases
@@ -179,7 +179,7 @@ def _fixed_us(config: GemmConfig, ctas: int, num_sms: int) -> float:
 def _exchange_us(config: GemmConfig) -> float:
     if config.split_k == 1:
         return 0.0
-    owners = min(config.split_k, config.tile.block_n // 8)
+    owners = -(-config.tile.block_n // config.piece_n)
     rows = WAVE_M * config.tile.num_math_warpgroups
     sent = (owners - 1) * rows * config.piece_n * 4
     return EXCHANGE_US + sent / EXCHANGE_BYTES / FITTED_CLOCK_MHZ
@@ -188,6 +188,8 @@ def _exchange_us(config: GemmConfig) -> float:
 def _early_us(config: GemmConfig, blocks: int, ctas: int) -> float:
     """Return what reading so many k-blocks of B ahead saves."""
     rows = config.tile.block_m if config.swapped else config.tile.block_n
+    if config.cluster_m > 1 and not config.swapped:
+        return 0.0  # weights that arrive by multicast wait for both CTAs
     read_us = ctas * blocks * rows * BLOCK_K / EARLY_HBM_US
     wide = config.swapped and config.tile.block_m > WAVE_M
     gain = (read_us - EARLY_FREE_US) * (EARLY_GAIN_WIDE if wide else EARLY_GAIN)

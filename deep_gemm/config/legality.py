@@ -29,10 +29,10 @@ def _tile(config: GemmConfig) -> list[str]:
         found.append(f"BLOCK_M = {tile.block_m} is not whole waves of 64 rows, or is over 256")
     if tile.block_n % 8 or not 8 <= tile.block_n <= 256:
         found.append(f"BLOCK_N = {tile.block_n}; wgmma takes multiples of 8 from 8 to 256")
-    if config.extra_n and (SCALE_N % config.extra_n or config.extra_n % 16):
+    if config.extra_n and (SCALE_N % config.extra_n or config.extra_n == SCALE_N):
         found.append(
-            f"BLOCK_N = {tile.block_n}; over 128 there are 144, 160, 192 and 256, whose extra columns "
-            "share a scale"
+            f"BLOCK_N = {tile.block_n} of weights; it is a power of two up to 128, or one more "
+            "such part beside the largest"
         )
     if config.accumulators > limit:
         found.append(f"{config.accumulators} registers of sums in a thread; {limit} fit")
@@ -64,14 +64,16 @@ def _store(config: GemmConfig) -> list[str]:
     store, found = config.store, []
     if store.box_columns not in SWIZZLED and store.box_columns % 16 != 8:
         found.append(
-            f"output boxes of {store.box_columns} columns; 16, 32 or 64 are swizzled, an odd number "
-            "of 8 needs no swizzle"
+            f"output boxes of {store.box_columns} columns; 16, 32 or 64 are swizzled, an odd "
+            "number of 8 needs no swizzle"
         )
     elif config.swapped:
         if (store.box_columns, store.slab_columns) != (WAVE_M, config.piece_n):
             found.append("a swapped tile is stored as one box, 64 wide, of all its tokens")
-    elif config.extra_n % store.box_columns:
-        found.append(f"output boxes of {store.box_columns} columns straddle the tile's first 128")
+    elif config.extra_n:
+        boxed = config.piece_n - config.extra_n
+        if store.slab_columns != config.piece_n or boxed % store.box_columns:
+            found.append("the output slab is not whole boxes and one of the tile's extra columns")
     elif store.slab_columns % store.box_columns or config.piece_n % store.slab_columns:
         found.append("output slabs are not whole boxes, or the tile is not whole slabs")
     if store.num_buffers < 1:

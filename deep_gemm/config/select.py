@@ -35,7 +35,7 @@ class Candidate:
 def select(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> GemmConfig:
     """Return the configuration for a problem; num_sms = 0 means every SM of the device.
 
-    Pure but for forced(); known problems cost a lookup, new ones under a millisecond.
+    Pure but for forced(); known problems cost a lookup, new ones about a millisecond.
     """
     if _forced is not None:
         return _forced

@@ -28,7 +28,8 @@ def plan(config: GemmConfig) -> SmemPlan:
     """Return the shared-memory plan of a configuration.
 
     A stage holds BLOCK_M + BLOCK_N rows of 128 bytes, a scale of each token (room for whole warps)
-    and up to 4 of the weights. Where K is split, every CTA is sent its piece of each other's sums.
+    and 16 bytes for those of the weights. Where K is split, every CTA is sent its piece of each
+    other's sums.
     """
     tile, store, stages = config.tile, config.store, config.num_stages
     slab = WAVE_M * store.slab_columns * 2

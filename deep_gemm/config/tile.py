@@ -46,7 +46,10 @@ class TileConfig:
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """How results leave: boxes of box_columns, slab_columns staged at a time, num_buffers slabs."""
+    """How results leave: slab_columns staged at a time, in num_buffers slabs.
+
+    A slab is boxes of box_columns; a tile's extra columns are one more box after them.
+    """
 
     box_columns: int
     slab_columns: int
@@ -89,18 +92,26 @@ class GemmConfig:
         return self.multicast * self.split_k
 
     @property
+    def main_n(self) -> int:
+        """Columns of a tile that share a scale: all tokens; of weights a power of two up to 128."""
+        block_n = self.tile.block_n
+        return block_n if self.swapped else min(SCALE_N, 1 << block_n.bit_length() - 1)
+
+    @property
     def extra_n(self) -> int:
-        """Columns of a plain tile beyond 128: they lie beyond all tiles' first 128 columns."""
-        return 0 if self.swapped else max(0, self.tile.block_n - SCALE_N)
+        """Its other columns, which share another: they lie beyond all tiles' first main_n."""
+        return self.tile.block_n - self.main_n
 
     @property
     def piece_n(self) -> int:
         """Columns of a tile that one CTA stores: all, or its share where K is split.
 
-        Where they do not come out even, the last share overlaps the one before.
+        Shares are equal: where they do not come out even, the last overlaps the one before. Only
+        the last one reaches the extra columns, with all of them.
         """
-        step = 16 if self.extra_n else 8
-        return -(-self.tile.block_n // step // self.split_k) * step
+        block_n, least = self.tile.block_n, -(-self.tile.block_n // 8 // self.split_k) * 8
+        shares = range(least, block_n, 8)
+        return next((s for s in shares if (-(-block_n // s) - 1) * s <= self.main_n), block_n)
 
     @property
     def partials(self) -> int:

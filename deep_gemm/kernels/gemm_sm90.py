@@ -38,6 +38,7 @@ class GemmParams(ctypes.Structure):
         ("map_b", ctypes.c_byte * tensor_map.SIZE),
         ("map_d", ctypes.c_byte * tensor_map.SIZE),
         ("map_extra", ctypes.c_byte * tensor_map.SIZE),
+        ("map_rest", ctypes.c_byte * tensor_map.SIZE),
         ("sfa", ctypes.c_uint64),
         ("sfb", ctypes.c_uint64),
         ("sfa_stride_m", ctypes.c_int64),
@@ -74,27 +75,34 @@ class Operands:
     stride_sfb: tuple[int, int]
 
 
-def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.TensorMap2D]:
-    """Return the TMA descriptions by their fields in GemmParams: of A, B and D, in this order.
+def maps_of_operands(config: GemmConfig) -> tuple[tuple[str, ...], ...]:
+    """Return the fields of GemmParams that describe A, B and D to TMA.
 
-    A tile with extra columns has a fourth, of B again, in boxes of those.
+    A tile with extra columns takes them from B, and stores them to D, by boxes of their own.
     """
+    if config.extra_n:
+        return ("map_a",), ("map_b", "map_extra"), ("map_d", "map_rest")
+    return ("map_a",), ("map_b",), ("map_d",)
+
+
+def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.TensorMap2D]:
+    """Return the TMA descriptions by their fields in GemmParams."""
     o = operands
     rows_a, rows_b = _box_rows(config, o)
+    map_b = tensor_map.TensorMap2D(1, o.k, o.n, o.stride_b, BLOCK_K, rows_b, 128)
     maps = {
         "map_a": tensor_map.TensorMap2D(1, o.k, o.m, o.stride_a, BLOCK_K, rows_a, 128),
-        "map_b": tensor_map.TensorMap2D(1, o.k, o.n, o.stride_b, BLOCK_K, rows_b, 128),
-        "map_d": _output_map(config, o),
+        "map_b": map_b,
+        "map_d": _output_map(config, o, config.store.box_columns),
     }
     if config.extra_n:
-        extra = config.extra_n // config.cluster_m
-        maps["map_extra"] = replace(maps["map_b"], box_outer=extra)
+        maps["map_extra"] = replace(map_b, box_outer=config.extra_n // config.cluster_m)
+        maps["map_rest"] = _output_map(config, o, config.extra_n)
     return maps
 
 
-def _output_map(config: GemmConfig, o: Operands) -> tensor_map.TensorMap2D:
+def _output_map(config: GemmConfig, o: Operands, columns: int) -> tensor_map.TensorMap2D:
     """Return the description of D: boxes of 64 rows, or of a swapped tile's tokens."""
-    columns = config.store.box_columns
     rows = config.piece_n if config.swapped else WAVE_M
     swizzle = columns * 2 if columns in SWIZZLED else 0
     return tensor_map.TensorMap2D(2, o.n, o.m, o.stride_d * 2, columns, rows, swizzle)
@@ -107,8 +115,7 @@ def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
     zeros would cost the copy engine time, and rows of D that do not exist are not stored.
     """
     rows = _box(config.tile.block_m, config.cluster_n, operands, config.swapped)
-    main = config.tile.block_n - config.extra_n
-    columns = _box(main, config.cluster_m, operands, not config.swapped)
+    columns = _box(config.main_n, config.cluster_m, operands, not config.swapped)
     return (columns, rows) if config.swapped else (rows, columns)
 
 
@@ -157,6 +164,8 @@ def _constants(config: GemmConfig) -> dict[str, int]:
     return {
         "kBlockM": config.tile.block_m,
         "kBlockN": config.tile.block_n,
+        "kExtraN": config.extra_n,
+        "kPieceN": config.piece_n,
         "kMathWarpgroups": config.tile.num_math_warpgroups,
         "kPartials": config.partials,
         "kM": config.compiled[0],

@@ -71,10 +71,12 @@ class LaunchPlan:
             early_blocks(self.config, operands.k, grid, device.sm_count) if problem.static_b else 0
         )
         gemm_sm90.fill_params(self._params, self.config, operands, walk, early)
-        self._maps = gemm_sm90.tensor_maps(self.config, operands)
-        self._places = {
-            name: self._base + getattr(GemmParams, name).offset for name in self._maps
-        }
+        described = gemm_sm90.tensor_maps(self.config, operands)
+        # Of A, B and D each: what describes it, and where in the parameter.
+        self._maps = [
+            [(described[name], self._base + getattr(GemmParams, name).offset) for name in names]
+            for names in gemm_sm90.maps_of_operands(self.config)
+        ]
         self._addresses: tuple[int, int, int] | None = None
         self._launcher = Launcher(
             function,
@@ -106,22 +108,17 @@ class LaunchPlan:
                 self._launcher.launch(stream)
 
     def _point_at(self, a: int, b: int, d: int) -> None:
-        last = self._addresses
+        last, wanted = self._addresses, (a, b, d)
         if last is None:
-            of_map = {"map_a": a, "map_b": b, "map_d": d, "map_extra": b}
-            for name, described in self._maps.items():
-                described.encode(of_map[name], self._places[name])
-        else:
-            places = self._places
-            if a != last[0]:
-                tensor_map.patch(places["map_a"], a)
-            if b != last[1]:
-                tensor_map.patch(places["map_b"], b)
-                if "map_extra" in places:
-                    tensor_map.patch(places["map_extra"], b)
-            if d != last[2]:
-                tensor_map.patch(places["map_d"], d)
-        self._addresses = (a, b, d)
+            for maps, address in zip(self._maps, wanted, strict=True):
+                for described, place in maps:
+                    described.encode(address, place)
+        elif last != wanted:
+            for maps, address, before in zip(self._maps, wanted, last, strict=True):
+                if address != before:
+                    for _, place in maps:
+                        tensor_map.patch(place, address)
+        self._addresses = wanted
 
 
 def _aligned_params() -> tuple[ctypes.Array[ctypes.c_char], GemmParams, int]:

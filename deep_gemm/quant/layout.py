@@ -7,6 +7,7 @@ import torch
 from ..errors import ArgumentError
 
 TMA_ALIGNMENT_BYTES = 16
+LINE_BYTES = 128  # of the caches
 
 
 def ceil_div(x: int, y: int) -> int:
@@ -29,17 +30,23 @@ def get_tma_aligned_size(x: int, element_size: int) -> int:
     return align(x, TMA_ALIGNMENT_BYTES // element_size)
 
 
+def line_aligned_size(columns: int, element_size: int) -> int:
+    """Return `columns` rounded up to whole cache lines of 128 bytes."""
+    return align(columns, LINE_BYTES // element_size)
+
+
 def align_rows(x: torch.Tensor) -> torch.Tensor:
     """Return the matrix `x` with rows that start at multiples of 16 bytes, as TMA wants them.
 
     Requirements: x is [rows, columns] of any dtype, on any device.
 
-    Returns x itself where its rows do already, else a view of the same shape and values into wider
-    rows, the rest of which is not initialized. Costs one read and one write of x then; never
+    Returns x itself where its rows do already, else a view of the same shape and values into rows
+    of whole cache lines, 128 bytes, the rest of which is not initialized: from lines of its own a
+    row loads up to 11 % faster (docs/findings.md). Costs one read and one write of x then; never
     synchronizes.
     """
     rows, columns = x.shape
-    pitch = get_tma_aligned_size(columns, x.element_size())
+    pitch = line_aligned_size(columns, x.element_size())
     aligned = x.stride(0) * x.element_size() % TMA_ALIGNMENT_BYTES == 0 or rows <= 1
     if x.stride(1) == 1 and aligned and x.data_ptr() % TMA_ALIGNMENT_BYTES == 0:
         return x

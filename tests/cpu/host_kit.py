@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
+from deep_gemm.config import GemmConfig
 from deep_gemm.jit.headers import headers_for
+from deep_gemm.kernels.gemm_sm90 import translation_unit
 
 Run = Callable[[str], list[list[int]]]
 
@@ -59,3 +62,19 @@ def compile_host(program: str, folder: Path, included: Mapping[str, str] | None 
         return [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
 
     return run
+
+
+def cases_of(configs: Iterable[GemmConfig]) -> str:
+    """Return show_case(index, params, grid) for a host program to include.
+
+    It calls the program's show<Config>(params, grid) with the constants of the index-th
+    configuration, as they stand in its kernel's source.
+    """
+    structs, cases = [], []
+    for i, config in enumerate(configs):
+        members = re.search(r"struct Config (\{.*?\};)", translation_unit(config).source, re.DOTALL)
+        assert members
+        structs.append(f"struct Config{i} {members[1]}")
+        cases.append(f"if (index == {i}) show<Config{i}>(params, grid);")
+    show = "void show_case(uint32_t index, GemmParams& params, uint32_t grid) {\n"
+    return "\n".join(["namespace deep_gemm {", *structs, show, *cases, "}", "}"])

@@ -19,7 +19,7 @@ from deep_gemm import cli
 from deep_gemm.cli import bench, compile, console, demo, kernels
 from deep_gemm.errors import ArgumentError
 from deep_gemm.jit import Resources, cache
-from deep_gemm.testing import dense_suite, quant_error, timing
+from deep_gemm.testing import dense_suite, quant_error
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -238,7 +238,7 @@ def test_diagnose_says_what_padding_would_gain(no_gpu: None) -> None:
 def test_diagnose_explains_the_least_padding_of_what_a_gpu_refuses(no_gpu: None) -> None:
     result = run("diagnose", "64", "1001", "1000", "--device", "h200", "--candidates", "1")
     assert result.exit_code == 0, result.output
-    assert result.output.count("not served on a GPU") == 1 and "rows of 1008" in result.output
+    assert result.output.count("not served on a GPU") == 1 and "rows of 1024" in result.output
     assert "least padding" in result.output and "64 x 1008 x 1000 on h200" in result.output
 
 
@@ -364,6 +364,21 @@ def test_bench_measures_both_forms_up_to_128_rows(calls_of_ours: list[bool]) -> 
     # Of each form one call is checked, then it is timed.
     assert calls_of_ours == [True, True, False, False, False, False]
     assert bench.failures(decode) == bench.failures(larger) == []
+
+
+def test_bench_reads_the_clock_when_all_has_been_timed(
+    calls_of_ours: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(dense_suite, "time_calls", lambda calls: order.append("timed"))
+    monkeypatch.setattr(dense_suite, "clock_under", lambda calls, clock: order.append("clock"))
+    monkeypatch.setattr(dense_suite, "peer_calls", lambda m, n, k: {"peer": lambda sets: []})
+    monkeypatch.setattr(
+        dense_suite, "time_checked", lambda make, sets: order.append("timed") or 2.0
+    )
+    clock: Any = 1980
+    list(dense_suite.measure([(128, 136, 256)], clock))
+    assert order == ["timed"] * 3 + ["clock"]
 
 
 def test_bench_fails_where_one_form_gives_wrong_values(

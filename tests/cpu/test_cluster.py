@@ -6,8 +6,8 @@ What the device does by assembly is simulated there, the CTAs of a cluster takin
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -15,16 +15,10 @@ from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, candi
 from deep_gemm.config.candidates import complete
 from deep_gemm.config.raster import raster
 from deep_gemm.config.smem_plan import plan
-from deep_gemm.kernels.gemm_sm90 import (
-    GemmParams,
-    Operands,
-    fill_params,
-    tensor_maps,
-    translation_unit,
-)
+from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params, tensor_maps
 from deep_gemm.problem import GemmProblem
 
-from .host_kit import compile_host
+from .host_kit import cases_of, compile_host
 
 H200 = by_name("h200")
 SPLIT = [config for config in candidates(H200) if config.split_k > 1]
@@ -45,9 +39,16 @@ DIVIDED = [config_of(64, 8, split_k, swapped=True) for split_k in range(1, 9)]
 SHARED = [
     config_of(128, 128, 1, 2, 1),
     config_of(128, 96, 1, 1, 2),
+    config_of(64, 48, 1, 2, 1),
+    config_of(64, 72, 1, 1, 2),
+    config_of(128, 136, 1, 1, 2),
+    config_of(256, 144, 1, 2, 1),
+    config_of(128, 192, 1, 2, 1),
     config_of(256, 128, 1, 1, 2),
     config_of(64, 96, 2, 2, 1),
     config_of(64, 64, 4, 2, 1),
+    config_of(64, 160, 3, 2, 1),
+    config_of(128, 144, 2),
     config_of(64, 128, 2, 1, 2),
     config_of(64, 16, 4, swapped=True),
     config_of(64, 32, 4, 2, 1, swapped=True),
@@ -56,24 +57,12 @@ SHARED = [
 CONFIGS = [*DIVIDED, *SHARED]
 
 
-def cases_of(configs):
-    """What host/cta.cpp includes: the constants of configurations, as in their kernels' sources."""
-    structs, cases = [], []
-    for i, config in enumerate(configs):
-        members = re.search(r"struct Config (\{.*?\};)", translation_unit(config).source, re.DOTALL)
-        assert members
-        structs.append(f"struct Config{i} {members[1]}")
-        cases.append(f"if (index == {i}) show<Config{i}>(params, grid);")
-    show = "void show_case(uint32_t index, const GemmParams& params, uint32_t grid) {\n"
-    return "\n".join(["namespace deep_gemm {", *structs, show, *cases, "}", "}"])
-
-
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     """Return a function: rows of (config, m, n, k, clusters in the grid) to three tables each.
 
-    Parts: (CTA, row, column, first block, blocks). Loads: (CTA reached, operand, address, barrier,
-    first element, first row). Of the stage loaded: (address of rows, of columns, barrier).
+    Parts: (CTA, row, column, extra column, first block, blocks). Loads: (CTA reached, map, address,
+    barrier, first element, first row). Of the stage loaded: (address of rows, of columns, barrier).
     """
     folder = tmp_path_factory.mktemp("cta")
     run = compile_host("cta", folder, {"cases.inc": cases_of(CONFIGS)})
@@ -87,7 +76,7 @@ def shown(tmp_path_factory):
         rows = run("\n".join(" ".join(map(str, line)) for line in lines))
         assert len(rows) == 3 * len(cases)
         return [
-            (in_tuples(rows[i], 5), in_tuples(rows[i + 1], 6), tuple(rows[i + 2]))
+            (in_tuples(rows[i], 6), in_tuples(rows[i + 1], 6), tuple(rows[i + 2]))
             for i in range(0, len(rows), 3)
         ]
 
@@ -119,17 +108,20 @@ def test_a_grid_computes_every_block_of_every_tile_once(config, shown):
         for _ in range(40)
     ]
     for (_, m, n, k, _), (parts, _, _) in zip(cases, shown(cases), strict=True):
-        rows, columns = config.oriented(m, n)
         computed = Counter(
-            (row, column, first + i)
-            for _, row, column, first, count in parts
-            if row < rows and column < columns
+            (row, column, extra, first + i)
+            for _, row, column, extra, first, count in parts
             for i in range(count)
         )
+        tile, extents = config.tile, config.oriented(m, n)
+        rows = -(-extents[0] // (tile.block_m * config.cluster_m)) * config.cluster_m
+        columns = -(-extents[1] // (tile.block_n * config.cluster_n)) * config.cluster_n
+        # The extra columns of all tiles lie behind their main ones.
+        behind = columns * config.main_n
         wanted = {
-            (row, column, block)
-            for row in range(0, rows, config.tile.block_m)
-            for column in range(0, columns, config.tile.block_n)
+            (tile.block_m * i, config.main_n * j, behind + config.extra_n * j, block)
+            for i in range(rows)
+            for j in range(columns)
             for block in range(-(-k // 128))
         }
         assert computed == dict.fromkeys(wanted, 1)
@@ -144,14 +136,15 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
     found = shown([(config, *shape, 1) for shape in shapes])
     for (m, n, k), (parts, loads, (*at, barrier)) in zip(shapes, found, strict=True):
         operands = Operands(m, n, k, k, k, n, (1, m), (1, 1))
-        boxes = [tensor_maps(config, operands)[name] for name in ("map_a", "map_b")]
+        maps = tensor_maps(config, operands)
+        boxes = [maps[name] for name in ("map_a", "map_b", "map_extra") if name in maps]
         params = GemmParams()
         walk = raster(GemmProblem.block_scaled(m, n, k), config, 1)
         fill_params(params, config, operands, walk, 0)
-        first_tiles = {cta: part for cta, *part in reversed(parts)}
-        assert set(first_tiles) == set(range(config.cluster))
-        for cta, (row, column, first, count) in first_tiles.items():
+        for cta in range(config.cluster):
             mine = [load for reached, *load in loads if reached == cta]
+            walked = [part for of, *part in parts if of == cta]
+            row, column, extra, first, count = walked[walk.clusters // 2]
             if count == 0:
                 assert not mine
                 continue
@@ -159,28 +152,43 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
             assert {(signalled, k_of) for _, _, signalled, k_of, _ in mine} == {(barrier, last)}
             brought = sum(boxes[of].box_outer * boxes[of].box_inner for of, *_ in mine)
             assert brought == params.stage_bytes
-            sides = ((row, config.tile.block_m), (column, config.tile.block_n))
-            for side, (start, block) in enumerate(sides):
-                of = 1 - side if config.swapped else side
-                landed = [(smem, outer) for which, smem, _, _, outer in mine if which == of]
-                assert all((smem - at[side]) == (outer - start) * 128 for smem, outer in landed)
+            # Of rows, columns and extra columns: the map, the address, what is to lie there.
+            maps_of_sides = (1, 0) if config.swapped else (0, 1)
+            behind = at[1] + config.main_n * 128
+            sides = (
+                (maps_of_sides[0], at[0], row, config.tile.block_m),
+                (maps_of_sides[1], at[1], column, config.main_n),
+                (2, behind, extra, config.extra_n),
+            )
+            assert {of for of, *_ in mine} == {of for of, *_, block in sides if block}
+            for of, smem, start, block in sides:
+                landed = [(to, outer) for which, to, _, _, outer in mine if which == of]
+                assert all(to - smem == (outer - start) * 128 for to, outer in landed)
+                # The swizzle of a box repeats every 8 rows; a share begins with it.
+                assert all(to % 1024 == 0 for to, _ in landed)
                 filled = [
-                    row for _, outer in landed for row in range(outer, outer + boxes[of].box_outer)
+                    x for _, outer in landed for x in range(outer, outer + boxes[of].box_outer)
                 ]
                 assert len(filled) == len(set(filled))
-                assert start <= min(filled) and max(filled) < start + block
+                assert set(filled) <= set(range(start, start + block))
                 # Rows that the operand does not have may keep what was there.
-                exist = min(start + block, (m, n)[of])
+                exist = min(start + block, (m, n, n)[of])
                 assert set(filled) >= set(range(start, exist))
 
 
 # --- sums over a cluster ------------------------------------------------------------------------
 
-# (CTAs of a tile, tiles of a cluster, groups of 8 columns, math warpgroups): of every candidate;
-# then some that no candidate has, of more CTAs than groups among them.
+# (CTAs of a tile, tiles of a cluster, groups of 8 columns, math warpgroups, groups of a piece): of
+# every candidate; then some that no candidate has, of fewer owners than CTAs and of pieces that
+# overlap by one group to all but one among them.
 EXCHANGES = sorted(
-    {(c.split_k, c.multicast, c.tile.block_n // 8, c.tile.num_math_warpgroups) for c in SPLIT}
-    | {(3, 1, 12, 1), (3, 2, 1, 2), (5, 1, 2, 1), (7, 1, 4, 1), (8, 1, 3, 2)}
+    {
+        (c.split_k, c.multicast, c.tile.block_n // 8, c.tile.num_math_warpgroups, c.piece_n // 8)
+        for c in SPLIT
+    }
+    | {(3, 1, 12, 1, 4), (3, 2, 1, 2, 1), (5, 1, 2, 1, 1), (7, 1, 4, 1, 1), (8, 1, 3, 2, 1)}
+    | {(2, 1, 17, 1, 9), (4, 1, 12, 2, 4), (3, 1, 18, 1, 7), (5, 2, 5, 1, 2), (2, 1, 3, 1, 3)}
+    | {(2, 2, 18, 2, 17), (6, 1, 16, 1, 3)}
 )
 
 
@@ -193,31 +201,51 @@ def exchanged(tmp_path_factory):
     ]
     folder = tmp_path_factory.mktemp("exchange")
     rows = compile_host("exchange", folder, {"cases.inc": "\n".join(calls)})("")
-    return dict(zip(EXCHANGES, (in_tuples(row, 9) for row in rows), strict=True))
+    return dict(zip(EXCHANGES, (in_tuples(row, 10) for row in rows), strict=True))
 
 
 @pytest.mark.parametrize("numbers", EXCHANGES, ids=lambda n: "x".join(map(str, n)))
-def test_every_column_is_summed_once_and_in_order_of_ranks(numbers, exchanged):
-    split, tiles, groups, warpgroups = numbers
-    owned = -(-groups // split)
+def test_every_owner_is_sent_its_columns_and_sums_them_in_order_of_ranks(numbers, exchanged):
+    split, tiles, groups, warpgroups, owned = numbers
+    owners = -(-groups // owned)
     of_others = (split - 1) * warpgroups * owned * 128 * 16
     assert len(exchanged[numbers]) == split * tiles
     for cta, found in enumerate(exchanged[numbers]):
-        full, empty, expected, arrived, released, stray, uneven, columns, wrong = found
+        full, empty, expected, arrived, released, stray, uneven, first, columns, wrong = found
         assert (full, empty) == (1, split * warpgroups * 4)
         # The buffer is free when every math warp of every CTA of the tile has said so.
         assert released == empty
-        owns = cta // tiles * owned < groups
-        assert columns == owns * owned * 8
-        assert expected == arrived == owns * of_others
+        rank = cta // tiles
+        # The last piece ends with the tile, wherever that lets it begin.
+        piece = (0, 0) if rank >= owners else (min(rank * owned, groups - owned) * 8, owned * 8)
+        assert (first, columns) == piece
+        assert expected == arrived == (rank < owners) * of_others
         assert (stray, uneven, wrong) == (0, 0, 0)
-    assert sum(found[7] for found in exchanged[numbers]) == tiles * groups * 8
+
+
+def pieces_of(config, exchanged):
+    """Columns of each CTA of the cluster's first tile, as the exchange deals them out."""
+    tile, piece = config.tile, config.piece_n // 8
+    numbers = config.split_k, config.multicast, tile.block_n // 8, tile.num_math_warpgroups, piece
+    found = exchanged[numbers][:: config.multicast]
+    return [range(first, first + columns) for *_, first, columns, _ in found]
+
+
+@pytest.mark.parametrize("config", SPLIT, ids=lambda c: c.name)
+def test_pieces_cover_a_tile_and_the_last_alone_has_the_extra_columns(config, exchanged):
+    pieces = list(filter(None, pieces_of(config, exchanged)))
+    assert {column for piece in pieces for column in piece} == set(range(config.tile.block_n))
+    *others, last = pieces
+    assert all(piece.stop <= config.main_n for piece in others) or len(pieces) == 1
+    assert last.start <= config.main_n and last.stop == config.tile.block_n
+    # Only the last two overlap, so no column is stored more than twice.
+    assert all(one.stop == two.start for one, two in pairwise(others))
 
 
 @pytest.mark.parametrize("config", SPLIT, ids=lambda c: c.name)
 def test_the_host_plans_pieces_and_buffer_as_the_exchange_does(config, exchanged):
-    tile = config.tile
-    numbers = config.split_k, config.multicast, tile.block_n // 8, tile.num_math_warpgroups
-    _, _, expected, *_, columns, _ = exchanged[numbers][0]
-    assert columns == config.piece_n
+    tile, piece = config.tile, config.piece_n // 8
+    numbers = config.split_k, config.multicast, tile.block_n // 8, tile.num_math_warpgroups, piece
+    _, _, expected, *_ = exchanged[numbers][0]
+    assert len(pieces_of(config, exchanged)[0]) == config.piece_n
     assert expected == plan(config).exchange

@@ -33,6 +33,7 @@ H200 = by_name("h200")
 CANDIDATES = candidates(H200)
 GOOD = GemmConfig(TileConfig(128, 128, 2), 2, 1, 5, StoreConfig(64, 128, 1))
 SPLIT = GemmConfig(TileConfig(64, 96, 1), 2, 1, 8, StoreConfig(16, 48, 1), split_k=2)
+UNEVEN = GemmConfig(TileConfig(64, 144, 1), 2, 1, 5, StoreConfig(56, 72, 1), split_k=2)
 SWAPPED = GemmConfig(TileConfig(64, 32, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swapped=True)
 TWICE = GemmConfig(TileConfig(64, 32, 1), 1, 1, 8, StoreConfig(32, 32, 1), ctas_per_sm=2)
 SM_REGISTERS = 65536
@@ -52,7 +53,9 @@ def launch_registers(config):
 def test_candidates_are_legal_and_reach_every_kind():
     assert all(not reasons(config, H200) for config in CANDIDATES)
     tiles = {(c.tile.block_m, c.tile.block_n) for c in CANDIDATES if not c.swapped}
-    assert {(256, 128), (192, 128), (128, 112), (64, 16)} <= tiles
+    assert {(256, 128), (192, 128), (128, 136), (64, 144), (64, 16)} <= tiles
+    # One part of columns, and a second one of every width.
+    assert {c.extra_n for c in CANDIDATES} == {0, 8, 16, 32, 64}
     kinds = {(c.split_k > 1, c.multicast > 1, c.swapped, c.ctas_per_sm) for c in CANDIDATES}
     # K split, operands shared, tokens as columns, CTAs an SM: alone and together.
     assert {(False, True, False, 1), (True, False, False, 1), (False, False, True, 1)} <= kinds
@@ -135,13 +138,50 @@ def test_rows_and_columns_are_oriented():
 
 
 @pytest.mark.parametrize(
-    "block_n, split_k, piece", [(96, 1, 96), (96, 2, 48), (96, 4, 24), (32, 8, 8), (24, 5, 8)]
+    "block_n, main, extra",
+    [(8, 8, 0), (24, 16, 8), (64, 64, 0), (80, 64, 16), (96, 64, 32), (112, 64, 48)]
+    + [(128, 128, 0), (136, 128, 8), (144, 128, 16), (192, 128, 64), (256, 128, 128)],
+)
+def test_weights_are_a_power_of_two_of_columns_and_the_rest(block_n, main, extra):
+    config = replace(GOOD, tile=TileConfig(128, block_n, 2))
+    assert (config.main_n, config.extra_n) == (main, extra)
+    # Tokens have a scale each.
+    tokens = replace(config, swapped=True)
+    assert (tokens.main_n, tokens.extra_n) == (block_n, 0)
+
+
+@pytest.mark.parametrize(
+    "block_n, split_k, piece",
+    [(96, 1, 96), (96, 2, 48), (96, 4, 24), (32, 8, 8), (24, 5, 8), (40, 4, 16), (24, 2, 16)],
 )
 def test_a_piece_is_a_share_in_groups_of_8(block_n, split_k, piece):
     config = replace(SWAPPED, tile=TileConfig(64, block_n, 1), split_k=split_k)
     assert config.piece_n == piece
     # All pieces together hold the tile; those beyond it are of CTAs that own nothing.
     assert split_k * piece >= block_n
+
+
+@pytest.mark.parametrize(
+    "block_n, split_k, piece",
+    [(96, 1, 96), (96, 2, 48), (96, 4, 32), (96, 8, 32), (16, 4, 8), (24, 2, 16), (64, 3, 24)]
+    + [(128, 7, 24), (136, 2, 72), (144, 2, 72), (144, 4, 40), (160, 3, 56), (192, 5, 64)],
+)
+def test_a_piece_of_weights_has_room_for_the_extra_columns(block_n, split_k, piece):
+    assert replace(SPLIT, tile=TileConfig(64, block_n, 1), split_k=split_k).piece_n == piece
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("split_k", range(1, 9))
+def test_pieces_are_the_least_whose_last_alone_reaches_the_extra_columns(split_k, swapped):
+    for block_n in range(8, 257, 8):
+        config = replace(SPLIT, tile=TileConfig(64, block_n, 1), split_k=split_k, swapped=swapped)
+
+        def serves(piece, config=config):
+            others = -(-config.tile.block_n // piece) - 1
+            fits = others < config.split_k and piece >= config.extra_n
+            return fits and others * piece <= config.main_n
+
+        assert config.piece_n == next(piece for piece in range(8, 257, 8) if serves(piece))
 
 
 def test_a_cluster_counts_sharers_and_parts_of_k():
@@ -198,7 +238,11 @@ def test_a_description_says_what_is_special(config, said):
         (GOOD, {"cluster_m": 2, "cluster_n": 2}, "cluster of 2 x 2"),
         (GOOD, {"cluster_m": 4}, "cluster of 4 x 1"),
         (GOOD, {"tile": TileConfig(64, 24, 1), "store": StoreConfig(8, 24, 1)}, "half of BLOCK_N"),
-        (GOOD, {"store": StoreConfig(128, 128, 1)}, "swizzle"),
+        (GOOD, {"tile": TileConfig(128, 112, 2)}, "BLOCK_N = 112 of weights; it is a power of two"),
+        (GOOD, {"tile": TileConfig(64, 88, 1)}, "BLOCK_N = 88 of weights"),
+        (GOOD, {"tile": TileConfig(64, 224, 1)}, "BLOCK_N = 224 of weights"),
+        (GOOD, {"store": StoreConfig(128, 128, 1)}, "output boxes of 128 columns"),
+        (GOOD, {"store": StoreConfig(48, 96, 1)}, "output boxes of 48 columns; 16, 32 or 64"),
         (GOOD, {"store": StoreConfig(64, 96, 1)}, "whole boxes"),
         (GOOD, {"store": StoreConfig(64, 128, 0)}, "no output slab"),
         (GOOD, {"num_stages": 1}, "1 stages"),
@@ -208,14 +252,15 @@ def test_a_description_says_what_is_special(config, said):
         (SPLIT, {"split_k": 8}, "K split over 8; a cluster has up to 8 CTAs"),
         (SPLIT, {"split_k": -2}, "K split over -2"),
         (SPLIT, {"tile": TileConfig(128, 96, 1)}, "several waves"),
-        (SPLIT, {"cluster_m": 1, "split_k": 5}, "BLOCK_N = 96 is not 5 equal pieces"),
-        # more CTAs than groups: only a swapped tile can leave some of them without a piece
-        (SPLIT, {"tile": TileConfig(64, 16, 1), "split_k": 4}, "BLOCK_N = 16 is not 4 equal"),
-        (SWAPPED, {"tile": TileConfig(64, 40, 1)}, "BLOCK_N = 40 is not 4 equal pieces"),
-        (SPLIT, {"store": StoreConfig(32, 96, 1)}, "the tile is not whole slabs"),
+        (GOOD, {"split_k": 2, "store": StoreConfig(64, 128, 1)}, "the tile is not whole slabs"),
+        # extra columns are one box at the end of a slab, which is the whole piece
+        (SPLIT, {"store": StoreConfig(32, 96, 1)}, "not whole boxes and one of the tile's extra"),
+        (SPLIT, {"store": StoreConfig(32, 48, 1)}, "not whole boxes and one of the tile's extra"),
+        (SPLIT, {"store": StoreConfig(16, 16, 1)}, "not whole boxes and one of the tile's extra"),
         # swapped
         (SWAPPED, {"store": StoreConfig(64, 32, 1)}, "stored as one box"),
         (SWAPPED, {"store": StoreConfig(8, 8, 1)}, "stored as one box"),
+        (SWAPPED, {"tile": TileConfig(64, 40, 1)}, "stored as one box, 64 wide, of all its tokens"),
         (SWAPPED, {"tile": TileConfig(64, 176, 1)}, "220 registers of sums in a thread; 216 fit"),
         # several CTAs to an SM
         (TWICE, {"ctas_per_sm": 3}, "1 math warpgroups with 3 CTAs an SM"),
@@ -246,7 +291,11 @@ def test_counts_of_none_are_refused_like_any_other(change, said):
         replace(SWAPPED, tile=TileConfig(64, 8, 1), split_k=3),
         replace(SWAPPED, cluster_m=2),
         replace(SWAPPED, cluster_n=2),
-        replace(SPLIT, cluster_m=1, split_k=4, store=StoreConfig(8, 24, 1)),
+        # Pieces that do not come out even, and CTAs without one.
+        replace(SPLIT, cluster_m=1, split_k=5, store=StoreConfig(32, 32, 1)),
+        replace(SPLIT, tile=TileConfig(64, 16, 1), split_k=4, store=StoreConfig(8, 8, 1)),
+        replace(UNEVEN, tile=TileConfig(64, 160, 1), split_k=3, store=StoreConfig(24, 56, 1)),
+        replace(SWAPPED, tile=TileConfig(64, 40, 1), store=StoreConfig(64, 16, 1)),
         replace(TWICE, tile=TileConfig(128, 32, 2), num_stages=4),
         replace(GOOD, compiled=(0, 4096, 7168)),
     ],

@@ -331,7 +331,7 @@ def test_the_benchmark_takes_turns_and_outdates_plans(
 ) -> None:
     seen: list[tuple[bool, int]] = []
 
-    def time_calls(calls: list[Callable[[], object]]) -> Timing:
+    def time_calls(calls: list[Callable[[], object]]) -> float:
         calls[0]()
         seen.append((bool(builder.cubin_passes()), settings.version()))
         return 9.0 if builder.cubin_passes() else 10.0

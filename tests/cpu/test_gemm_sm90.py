@@ -16,6 +16,7 @@ from deep_gemm.kernels.gemm_sm90 import (
     GemmParams,
     Operands,
     fill_params,
+    maps_of_operands,
     tensor_maps,
     translation_unit,
 )
@@ -26,7 +27,13 @@ SWAPPED = GemmConfig(TileConfig(64, 16, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, s
 # Legal, and no candidates: an operand shared by tiles whose columns are tokens.
 SHARED_TOKENS = replace(SWAPPED, tile=TileConfig(64, 32, 1), cluster_m=2)
 SHARED_WEIGHTS = replace(SWAPPED, tile=TileConfig(64, 32, 1), cluster_n=2, split_k=4)
-CONFIGS = [*candidates(H200), SHARED_TOKENS, SHARED_WEIGHTS]
+# One part of columns; extra ones shared by two CTAs; pieces that overlap.
+ONE_PART = GemmConfig(TileConfig(128, 64, 2), 1, 1, 5, StoreConfig(64, 64, 1))
+SHARED_EXTRA = replace(PLAIN, cluster_m=2)
+UNEVEN = GemmConfig(TileConfig(64, 144, 1), 1, 1, 6, StoreConfig(56, 72, 1), 2)
+UNEVEN_TOKENS = replace(SWAPPED, tile=TileConfig(64, 40, 1), store=StoreConfig(64, 16, 1))
+OWN = [SHARED_TOKENS, SHARED_WEIGHTS, ONE_PART, SHARED_EXTRA, UNEVEN, UNEVEN_TOKENS]
+CONFIGS = [*candidates(H200), *OWN]
 WALK = Raster(3, 5, 4, True)
 
 
@@ -47,11 +54,42 @@ def rows_of_boxes(config: GemmConfig, m: int, n: int) -> tuple[int, int, int]:
 
 
 def test_maps_describe_the_operands():
-    maps = tensor_maps(PLAIN, operands_of(300, 400, 512))
-    assert list(maps) == ["map_a", "map_b", "map_d"]
-    assert maps["map_a"] == TensorMap2D(1, 512, 300, 528, 128, 128, 128)
-    assert maps["map_b"] == TensorMap2D(1, 512, 400, 544, 128, 96, 128)
-    assert maps["map_d"] == TensorMap2D(2, 400, 300, 816, 32, 64, 64)
+    assert tensor_maps(ONE_PART, operands_of(300, 400, 512)) == {
+        "map_a": TensorMap2D(1, 512, 300, 528, 128, 128, 128),
+        "map_b": TensorMap2D(1, 512, 400, 544, 128, 64, 128),
+        "map_d": TensorMap2D(2, 400, 300, 816, 64, 64, 128),
+    }
+
+
+def test_extra_columns_have_maps_of_their_own():
+    wide = replace(PLAIN, tile=TileConfig(128, 160, 2), store=StoreConfig(64, 160, 1))
+    assert tensor_maps(wide, operands_of(300, 400, 512)) == {
+        "map_a": TensorMap2D(1, 512, 300, 528, 128, 128, 128),
+        "map_b": TensorMap2D(1, 512, 400, 544, 128, 128, 128),
+        "map_extra": TensorMap2D(1, 512, 400, 544, 128, 32, 128),
+        "map_d": TensorMap2D(2, 400, 300, 816, 64, 64, 128),
+        "map_rest": TensorMap2D(2, 400, 300, 816, 32, 64, 64),
+    }
+    # Each of two sharers loads half of both parts.
+    halves = tensor_maps(replace(wide, cluster_m=2), operands_of(300, 8, 512))
+    assert (halves["map_b"].box_outer, halves["map_extra"].box_outer) == (64, 16)
+    # Boxes of an odd number of 8 columns are not swizzled.
+    uneven = tensor_maps(UNEVEN, operands_of(300, 400, 512))
+    assert uneven["map_d"] == TensorMap2D(2, 400, 300, 816, 56, 64, 0)
+    assert uneven["map_rest"] == TensorMap2D(2, 400, 300, 816, 16, 64, 32)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+def test_every_map_is_of_one_operand(config):
+    maps = tensor_maps(config, operands_of(300, 400, 512))
+    names = maps_of_operands(config)
+    assert sorted(name for of in names for name in of) == sorted(maps)
+    assert all(any(name == field for field, _ in GemmParams._fields_) for name in maps)
+    operands = ((512, 300, 528), (512, 400, 544), (400, 300, 816))  # A, B and D
+    for of, extents in zip(names, operands, strict=True):
+        for name in of:
+            assert (maps[name].inner, maps[name].outer, maps[name].outer_stride_bytes) == extents
+    assert len(maps) == (5 if config.extra_n else 3)
 
 
 def test_maps_of_a_swapped_tile_take_rows_from_b_and_columns_from_a():
@@ -66,14 +104,18 @@ def test_maps_of_a_swapped_tile_take_rows_from_b_and_columns_from_a():
     "config, m, n, rows",
     [
         (PLAIN, 1, 8, (1, 8, 64)),
-        (PLAIN, 128, 96, (128, 96, 64)),
-        (PLAIN, 129, 97, (128, 96, 64)),
+        (PLAIN, 128, 56, (128, 56, 64)),
+        (PLAIN, 128, 64, (128, 64, 64)),
+        (PLAIN, 128, 96, (128, 64, 64)),
+        (PLAIN, 129, 97, (128, 64, 64)),
+        (ONE_PART, 128, 64, (128, 64, 64)),
+        (ONE_PART, 3, 40, (3, 40, 64)),
         (SWAPPED, 3, 4096, (3, 64, 8)),
         (SWAPPED, 3, 40, (3, 40, 8)),
         (SWAPPED, 17, 4096, (16, 64, 8)),
         (replace(SWAPPED, split_k=1, store=StoreConfig(64, 16, 1)), 3, 4096, (3, 64, 16)),
         # Shares do not shrink with the operand: a CTA's share has its place in the tile.
-        (replace(PLAIN, cluster_m=2), 5, 8, (5, 48, 64)),
+        (SHARED_EXTRA, 5, 8, (5, 32, 64)),
         (replace(PLAIN, cluster_n=2), 5, 8, (64, 8, 64)),
         (SHARED_TOKENS, 5, 40, (16, 40, 8)),
         (SHARED_WEIGHTS, 5, 40, (5, 32, 8)),
@@ -91,23 +133,26 @@ def test_a_stage_counts_the_bytes_its_boxes_bring(config, m, eights):
     operands = operands_of(m, n, 512)
     maps = tensor_maps(config, operands)
     # Rows of the tile come from as many CTAs as differ in columns, and the other way round.
-    sharers = {"map_a": config.cluster_n, "map_b": config.cluster_m}
+    sharers = {"map_a": config.cluster_n, "map_b": config.cluster_m, "map_extra": config.cluster_m}
     if config.swapped:
         sharers = {"map_a": config.cluster_m, "map_b": config.cluster_n}
-    boxes = {name: maps[name] for name in sharers}
+    boxes = {name: maps[name] for name in sharers if name in maps}
     brought = {
         name: sharers[name] * box.box_outer * box.box_inner * box.dtype_bytes
         for name, box in boxes.items()
     }
     assert params_of(config, operands).stage_bytes == sum(brought.values())
     regions = plan(config)
-    of_stage = {"map_a": regions.rows, "map_b": regions.columns}
+    rows, columns = regions.rows // config.num_stages, regions.columns // config.num_stages
+    extra = brought.get("map_extra", 0)
+    # Extra columns come whole, behind room for the main ones.
+    assert extra == config.extra_n * 128
+    of_stage = {"map_a": rows, "map_b": columns - extra}
     if config.swapped:
-        of_stage = {"map_a": regions.columns, "map_b": regions.rows}
+        of_stage = {"map_a": columns, "map_b": rows}
     for name, extent in (("map_a", m), ("map_b", n)):
-        room = of_stage[name] // config.num_stages
-        assert brought[name] <= room
-        assert brought[name] == room or brought[name] == extent * 128
+        assert brought[name] <= of_stage[name]
+        assert brought[name] == of_stage[name] or brought[name] == extent * 128
 
 
 @given(st.sampled_from(CONFIGS), st.integers(1, 700), st.integers(1, 90))
@@ -116,24 +161,30 @@ def test_boxes_are_such_as_tma_takes(config, m, eights):
     operands = operands_of(m, 8 * eights, 512)
     for described in tensor_maps(config, operands).values():
         inner_bytes = described.box_inner * described.dtype_bytes
-        assert 1 <= described.box_outer <= 256
+        assert 1 <= described.box_outer <= 256 and 1 <= described.box_inner <= 256
         assert inner_bytes % 16 == 0
-        # The swizzle spans a row of the box; 16 bytes have none.
-        assert described.swizzle_bytes == (inner_bytes if inner_bytes > 16 else 0)
+        # The swizzle spans a row of the box; rows of an odd number of 16 bytes have none.
+        assert described.swizzle_bytes == (inner_bytes if inner_bytes % 32 == 0 else 0)
         assert described.swizzle_bytes in (0, 32, 64, 128)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
 def test_a_slab_is_whole_boxes_of_the_output(config):
-    box = tensor_maps(config, operands_of(300, 400, 512))["map_d"]
-    count = 1 if config.swapped else config.store.slab_columns // config.store.box_columns
-    slabs = config.tile.num_math_warpgroups * config.store.num_buffers
-    assert plan(config).output == slabs * count * box.box_inner * box.box_outer * 2
+    maps, store = tensor_maps(config, operands_of(300, 400, 512)), config.store
+    box = maps["map_d"]
+    boxed = store.slab_columns - config.extra_n
+    boxes = [box] * (1 if config.swapped else boxed // store.box_columns)
+    boxes += [maps["map_rest"]] if config.extra_n else []
+    slabs = config.tile.num_math_warpgroups * store.num_buffers
+    assert plan(config).output == slabs * sum(b.box_inner * b.box_outer * 2 for b in boxes)
     # Every CTA of a tile stores its piece, and a piece is whole slabs.
     if config.swapped:
         assert (box.box_inner, box.box_outer) == (64, config.piece_n)
     else:
-        assert config.piece_n % config.store.slab_columns == 0
+        assert sum(b.box_inner for b in boxes) == store.slab_columns
+        assert config.piece_n % store.slab_columns == 0
+        # A box of the last piece that does not hold the extra columns ends before them.
+        assert config.extra_n == 0 or store.slab_columns == config.piece_n
 
 
 def test_parameters_are_the_problem_the_walk_and_what_may_be_read_early():
@@ -158,6 +209,7 @@ def test_parameters_are_the_problem_the_walk_and_what_may_be_read_early():
         {"store": StoreConfig(64, 8, 2)},
         {"ctas_per_sm": 2},
         {"compiled": (0, 4096, 7168)},
+        {"tile": TileConfig(64, 24, 1)},
     ],
     ids=lambda change: "-".join(change),
 )
@@ -168,6 +220,18 @@ def test_every_part_of_a_configuration_reaches_the_source(change):
     assert ours.entry != theirs.entry and ours.name != theirs.name
     # The name alone is no difference.
     assert ours.source.replace(ours.entry, theirs.entry) != theirs.source
+
+
+@pytest.mark.parametrize("config", OWN, ids=lambda c: c.name)
+def test_the_kernel_is_told_the_parts_and_the_pieces_of_a_tile(config):
+    assert not reasons(config, H200)
+    source = translation_unit(config).source
+    for name, value in (
+        ("kBlockN", config.tile.block_n),
+        ("kExtraN", config.tile.block_n - config.main_n),
+        ("kPieceN", config.piece_n),
+    ):
+        assert f" {name} = {value};" in source
 
 
 def test_launch_bounds_say_how_many_ctas_an_sm_holds():

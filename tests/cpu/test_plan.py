@@ -27,6 +27,7 @@ ENCODE = ctypes.CFUNCTYPE(
 )
 REPLACE = ctypes.CFUNCTYPE(INT, PTR, PTR)
 SPLIT = GemmConfig(TileConfig(64, 8, 1), 1, 1, 12, StoreConfig(64, 8, 1), 4, swapped=True)
+TWO_PARTS = GemmConfig(TileConfig(128, 136, 2), 1, 1, 5, StoreConfig(64, 136, 1))
 
 
 class Seen:
@@ -100,6 +101,29 @@ def test_maps_are_encoded_once_and_then_patched_where_an_address_changed(seen: S
     assert not seen.encoded and seen.patched == {at[2]: 0x6000}
     _, params = seen.launches[-1]
     assert (params.sfa, params.sfb) == (0x2010, 0x4010)
+
+
+def test_both_maps_of_b_and_of_d_follow_their_address(seen: Seen) -> None:
+    with forced(TWO_PARTS):
+        made = planned(256, 4096, 7168)
+    launched(made, seen)
+    fields = ("map_a", "map_b", "map_extra", "map_d", "map_rest")
+    at = {name: getattr(GemmParams, name).offset for name in fields}
+    addresses = (0x1000, 0x3000, 0x3000, 0x5000, 0x5000)
+    assert seen.encoded == dict(zip(at.values(), addresses, strict=True))
+    seen.encoded.clear()
+    made.launch(0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0)
+    assert not seen.patched
+    for a, b, d, names in (
+        (0x1000, 0x7000, 0x5000, ("map_b", "map_extra")),
+        (0x1000, 0x7000, 0x8000, ("map_d", "map_rest")),
+        (0x9000, 0x7000, 0x8000, ("map_a",)),
+    ):
+        made.launch(a, 0x2000, b, 0x4000, d, 0)
+        new = {"map_a": a, "map_b": b, "map_d": d}[names[0]]
+        assert seen.patched == {at[name]: new for name in names}
+        seen.patched.clear()
+    assert not seen.encoded
 
 
 @pytest.mark.parametrize("m, n, k", [(1, 4096, 7168), (5, 576, 7168), (256, 7168, 2048)])

@@ -7,26 +7,25 @@
 
 namespace deep_gemm::epilogue {
 
-// Tokens are rows, weights columns: two token scales per thread, and up to kBlocks of the weights.
-template <int kElements, int kBlocks, int kGranularity, uint32_t kTokenScales>
+// Tokens are rows, weights columns: two token scales per thread, and one for each part of the weights.
+template <int kElements, int kMain, int kParts, uint32_t kTokenScales>
 struct RowScales {
-    float row0[kBlocks], row8[kBlocks];
+    float row0[kParts], row8[kParts];
 
     // row: the thread's first row in the tile.
     __device__ __forceinline__ void load(uint32_t scales, uint32_t row, uint32_t) {
         const float sfa0 = ptx::load_shared(scales + row * 4);
         const float sfa8 = ptx::load_shared(scales + (row + 8) * 4);
 #pragma unroll
-        for (int i = 0; i < kBlocks; ++i) {
+        for (int i = 0; i < kParts; ++i) {
             const float sfb = ptx::load_shared(scales + kTokenScales + i * 4);
             row0[i] = sfa0 * sfb;
             row8[i] = sfa8 * sfb;
         }
     }
 
-    // split: column at which the tile enters the next block of 128 weights.
-    __device__ __forceinline__ void promote(float (&total)[kElements], const float (&partial)[kElements], uint32_t split) const {
-        epilogue::promote<kElements, kBlocks, kGranularity>(total, partial, row0, row8, split);
+    __device__ __forceinline__ void promote(float (&total)[kElements], const float (&partial)[kElements]) const {
+        epilogue::promote<kMain>(total, partial, row0, row8);
     }
 };
 
@@ -47,7 +46,7 @@ struct ColumnScales {
         }
     }
 
-    __device__ __forceinline__ void promote(float (&total)[kElements], const float (&partial)[kElements], uint32_t) const {
+    __device__ __forceinline__ void promote(float (&total)[kElements], const float (&partial)[kElements]) const {
         promote_columns(total, partial, column);
     }
 };

@@ -24,7 +24,7 @@ template <class C, class Mma>
 struct MathWarpgroup {
     using P = Plan<C>;
     using Scales = typename Choose<C::kSwapped, epilogue::ColumnScales<P::kElements, P::kTokenScales>,
-                                   epilogue::RowScales<P::kElements, P::kScaleBlocks, P::kGranularity, P::kTokenScales>>::Type;
+                                   epilogue::RowScales<P::kElements, P::kMain, P::kScaleBlocks, P::kTokenScales>>::Type;
 
     const Cta<C>& cta;
     uint32_t warpgroup, thread, lane;
@@ -78,7 +78,7 @@ struct MathWarpgroup {
         ptx::wgmma_wait<kPending>();
         ptx::fence_registers(partial);
         if (last_wave) release(stage);
-        scales.promote(total, partial, P::kExtra > 0 ? 128 : 128 - weight);
+        scales.promote(total, partial);
     }
 
     // One partial sum for all waves: a wave's promotion waits for its own MMAs, and another warpgroup's run meanwhile.
@@ -154,12 +154,17 @@ struct MathWarpgroup {
             epilogue::store_slab_transposed(total, slab, thread);
             send_slab([&] { ptx::tma_store(&cta.params.map_d, slab, row, columns.at(first)); });
         } else {
-            constexpr uint32_t kBox = C::kBoxColumns, kBoxBytes = 64 * kBox * 2;
-            epilogue::store_slab<kFirst, C::kSlabColumns, kBox>(total, slab, thread);
+            // Boxes of kBox columns, then one of as many as the tile's extra columns, which is those in the last piece.
+            constexpr uint32_t kBox = C::kBoxColumns, kRest = P::kExtra, kBoxed = C::kSlabColumns - kRest;
+            epilogue::store_slab<kFirst, kBoxed, kBox>(total, slab, thread);
+            if constexpr (kRest > 0) epilogue::store_slab<kFirst + kBoxed, kRest, kRest>(total, slab + kBoxed * 128, thread);
             send_slab([&] {
 #pragma unroll
-                for (uint32_t i = 0; i < C::kSlabColumns / kBox; ++i) {
-                    ptx::tma_store(&cta.params.map_d, slab + i * kBoxBytes, columns.at(first + kFirst + i * kBox), row);
+                for (uint32_t i = 0; i < kBoxed; i += kBox) {
+                    ptx::tma_store(&cta.params.map_d, slab + i * 128, columns.at(first + kFirst + i), row);
+                }
+                if constexpr (kRest > 0) {
+                    ptx::tma_store(&cta.params.map_rest, slab + kBoxed * 128, columns.at(first + kFirst + kBoxed), row);
                 }
             });
             if constexpr (kFirst + C::kSlabColumns < kCount * 2) store<kCount, kFirst + C::kSlabColumns>(total, row, columns, first);

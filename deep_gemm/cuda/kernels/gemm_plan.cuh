@@ -5,9 +5,10 @@
 // BLOCK_N columns. Plain, rows are rows of A (tokens) and columns are rows of B (weights); swapped, rows are
 // those of B and columns those of A, and a tile is stored transposed: few tokens then waste no rows.
 //
-// A plain tile wider than 128 has one block of 128 columns, which share their scales, and kExtra columns from beyond
-// all tiles' blocks: tile j of T has columns [128 j, 128 j + 128) and [128 T + kExtra j, 128 T + kExtra (j + 1)). As
-// one contiguous range its scales would change at a column that differs from tile to tile.
+// Weights of a plain tile are columns, and those of one block of 128 share their scales. So that a tile's scales never
+// change inside, it has kMain columns, a power of two, and kExtra columns from beyond all tiles' main ones: tile j of T
+// has [kMain j, kMain (j + 1)) and [kMain T + kExtra j, kMain T + kExtra (j + 1)). As one contiguous range it could enter
+// the next block anywhere, and to select scales would cost the promotion a quarter more instructions.
 #pragma once
 #include "deep_gemm/pipeline/exchange.cuh"
 #include "deep_gemm/pipeline/pipeline.cuh"
@@ -20,6 +21,7 @@ namespace deep_gemm {
 struct GemmParams {
     TensorMap map_a, map_b, map_d;
     TensorMap map_extra;  // B again, in boxes of a tile's extra columns
+    TensorMap map_rest;   // D again, the same
     const float* sfa;  // [M, ceil(K / 128)]
     const float* sfb;  // [ceil(N / 128), ceil(K / 128)]
     int64_t sfa_stride_m, sfa_stride_k;
@@ -43,23 +45,14 @@ struct Plan {
     static constexpr uint32_t kMathWarps = kMathThreads / kWarpThreads;
     static constexpr uint32_t kWaves = C::kBlockM / (64 * C::kMathWarpgroups);
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
-    static constexpr uint32_t kExtra = !C::kSwapped && C::kBlockN > 128 ? C::kBlockN - 128 : 0;
-    static constexpr uint32_t kMain = C::kBlockN - kExtra;
+    static constexpr uint32_t kExtra = C::kExtraN, kMain = C::kBlockN - kExtra;
 
     // Scales of one k-block: one per token, one per block of 128 weights that a tile can touch.
     static constexpr uint32_t kTokens = C::kSwapped ? C::kBlockN : C::kBlockM;
-    static constexpr uint32_t kWeights = C::kSwapped ? C::kBlockM : C::kBlockN;
-    // Weights, counted from the start of the tile, at which it can enter the next block.
-    static constexpr uint32_t kGranularity = kExtra > 0           ? 128
-                                             : kWeights % 64 == 0 ? 64
-                                             : kWeights % 32 == 0 ? 32
-                                             : kWeights % 16 == 0 ? 16
-                                                                  : 8;
-    static constexpr uint32_t kScaleBlocks = kExtra > 0 || 128 % kWeights != 0 ? 2 : 1;
+    static constexpr uint32_t kScaleBlocks = kExtra > 0 || (C::kSwapped && C::kBlockM > 128) ? 2 : 1;
 
-    // Pieces of a tile with extra columns are whole boxes of 16.
-    using Exchange = pipeline::Exchange<C::kSplitK, kMulticast, C::kBlockN / 8, C::kMathWarpgroups, kExtra == 0 ? 1 : 2>;
-    static constexpr uint32_t kPiece = Exchange::kOwned * 8;  // columns that one CTA stores: all, if K is not split
+    static constexpr uint32_t kPiece = C::kPieceN;  // columns that one CTA stores: all, if K is not split
+    using Exchange = pipeline::Exchange<C::kSplitK, kMulticast, C::kBlockN / 8, C::kMathWarpgroups, kPiece / 8>;
 
     // Shared memory, in order. Operand stages and store slabs are multiples of 1024 bytes.
     static constexpr uint32_t kStageRows = C::kBlockM * kBlockK, kStageColumns = C::kBlockN * kBlockK;
@@ -77,8 +70,9 @@ struct Plan {
     static_assert(sizeof(GemmParams) == C::kParamsBytes, "the host packs parameters by another table");
     static_assert(C::kPartials == 1 || kWaves == 1);
     static_assert(C::kSplitK == 1 || kWaves == 1, "sums are exchanged wave by wave");
-    static_assert(kExtra == 0 || (128 % kExtra == 0 && kExtra % C::kBoxColumns == 0), "a box, or an extra part, has one scale");
-    static_assert((C::kSwapped ? C::kSlabColumns == kPiece : C::kSlabColumns % C::kBoxColumns == 0));
+    static_assert(C::kSwapped ? kExtra == 0 : 128 % kMain == 0 && (kExtra == 0 || 128 % kExtra == 0), "one scale a part");
+    static_assert(C::kSwapped || kExtra > 0 ? C::kSlabColumns == kPiece : C::kSlabColumns % C::kBoxColumns == 0);
+    static_assert(kExtra == 0 || (kExtra <= kPiece && (Exchange::kOwners - 1) * kPiece <= kMain), "a box lies in one part");
 };
 
 // Where the columns of a tile lie in the product.
@@ -130,10 +124,10 @@ struct Cta {
     }
     __device__ __forceinline__ uint32_t token(const scheduler::Dense& tile) const { return C::kSwapped ? columns(tile).main : row(tile); }
     __device__ __forceinline__ uint32_t weight(const scheduler::Dense& tile) const { return C::kSwapped ? row(tile) : columns(tile).main; }
-    // Block of 128 weights that a tile's i-th scale of them belongs to.
+    // Block of 128 weights that the i-th scale of a tile's weights belongs to.
     __device__ __forceinline__ uint32_t scale_block(const scheduler::Dense& tile, uint32_t i) const {
-        if constexpr (Plan<C>::kExtra > 0) return (i == 0 ? columns(tile).main : columns(tile).extra) / 128;
-        else return weight(tile) / 128 + i;
+        if constexpr (C::kSwapped) return weight(tile) / 128 + i;
+        else return (i == 0 ? columns(tile).main : columns(tile).extra) / 128;
     }
     __device__ __forceinline__ uint32_t stage_rows(uint32_t stage) const { return smem + stage * Plan<C>::kStageRows; }
     __device__ __forceinline__ uint32_t stage_columns(uint32_t stage) const {

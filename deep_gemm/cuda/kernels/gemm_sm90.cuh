@@ -38,7 +38,10 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
 
     if (threadIdx.x == 0) {
         ptx::tma_prefetch_map(&params.map_b);
-        if constexpr (P::kExtra > 0) ptx::tma_prefetch_map(&params.map_extra);
+        if constexpr (P::kExtra > 0) {
+            ptx::tma_prefetch_map(&params.map_extra);
+            ptx::tma_prefetch_map(&params.map_rest);
+        }
         ptx::tma_prefetch_map(&params.map_a);
         ptx::tma_prefetch_map(&params.map_d);
         if constexpr (C::kSplitK > 1) cta.exchange().init();

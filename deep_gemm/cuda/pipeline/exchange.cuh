@@ -10,10 +10,11 @@ namespace deep_gemm::pipeline {
 
 // kGroups: column groups of 8 in a tile, four values of each in every thread. Owners have kOwned of them each: the
 // last one's begin earlier where they do not come out even (groups with two owners are summed alike by both), and
-// CTAs beyond own nothing. kTiles: tiles that the cluster works on at once. kStep: groups that go together.
-template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups, uint32_t kStep = 1>
+// CTAs beyond own nothing. kTiles: tiles that the cluster works on at once.
+template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups, uint32_t kOwned>
 struct Exchange {
-    static constexpr uint32_t kOwned = ceil_div(kGroups, kCtas * kStep) * kStep, kOwners = ceil_div(kGroups, kOwned);
+    static constexpr uint32_t kOwners = ceil_div(kGroups, kOwned);
+    static_assert(kOwners <= kCtas && kOwned <= kGroups);
     static constexpr uint32_t kGroupBytes = kWarpgroupThreads * 16;
     static constexpr uint32_t kBytes = (kCtas - 1) * kWarpgroups * kOwned * kGroupBytes;
 

@@ -31,8 +31,8 @@ namespace deep_gemm {
 
 constexpr uint32_t kStage = 1;
 
-// Three lines: every CTA's tiles and part of K; the loads of the first cluster's first tile, of the last
-// k-block of each part into stage kStage; where that stage's rows, columns and barrier lie.
+// Three lines: every CTA's tiles and part of K; the loads of the first cluster, for its tile at half the walk, of the
+// last k-block of each part into stage kStage; where that stage's rows, columns and barrier lie.
 template <class C>
 void show(const GemmParams& params, uint32_t grid) {
     using P = Plan<C>;
@@ -41,15 +41,18 @@ void show(const GemmParams& params, uint32_t grid) {
         ptx::rank = blockIdx.x % P::kCluster;
         const Cta<C> cta(params, 0);
         for (auto tile = cta.tiles(); tile.next();) {
-            std::printf("%u %u %u %u %u ", blockIdx.x, cta.row(tile), cta.column(tile), cta.first_block, cta.k_blocks);
+            const Columns<C> columns = cta.columns(tile);
+            std::printf("%u %u %u %u ", blockIdx.x, cta.row(tile), columns.main, columns.extra);
+            std::printf("%u %u ", cta.first_block, cta.k_blocks);
         }
     }
     std::printf("\n");
     for (blockIdx.x = 0; blockIdx.x < P::kCluster; ++blockIdx.x) {
         ptx::rank = blockIdx.x;
         const Cta<C> cta(params, 0);
+        if (cta.k_blocks == 0) continue;
         auto tile = cta.tiles();
-        if (!tile.next() || cta.k_blocks == 0) continue;
+        for (uint32_t walked = 0; walked <= params.tiles.clusters_m * params.tiles.clusters_n / 2; ++walked) tile.next();
         OperandLoader<C, !C::kSwapped>(cta, &params.map_a).load(kStage, tile, cta.k_blocks - 1);
         OperandLoader<C, C::kSwapped>(cta, &params.map_b).load(kStage, tile, cta.k_blocks - 1);
     }
@@ -67,6 +70,7 @@ int main() {
     deep_gemm::GemmParams params{};
     params.map_a.words[0] = 0;
     params.map_b.words[0] = 1;
+    params.map_extra.words[0] = 2;
     auto& tiles = params.tiles;
     unsigned index, grid;
     while (std::scanf("%u %u %u %u %u %u %u %u %u", &index, &params.m, &params.n, &params.k, &tiles.clusters_m, &tiles.clusters_n,

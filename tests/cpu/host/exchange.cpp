@@ -76,12 +76,12 @@ inline float sum(uint32_t cta, uint32_t thread, uint32_t i) {
     return (float(mixed >> 8) - 8388608.0f) * (mixed & 128 ? 1.0f : 1e-4f);
 }
 
-template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups>
+template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups, uint32_t kOwned>
 struct Cluster {
-    using Exchange = pipeline::Exchange<kCtas, kTiles, kGroups, kWarpgroups>;
+    using Exchange = pipeline::Exchange<kCtas, kTiles, kGroups, kWarpgroups, kOwned>;
     static constexpr uint32_t kThreads = kWarpgroups * kWarpgroupThreads;
 
-    float sums[kGroups * 4], owned[Exchange::kOwned * 4];
+    float sums[kGroups * 4], owned[kOwned * 4];
 
     void take_sums(uint32_t cta, uint32_t thread) {
         for (uint32_t i = 0; i < kGroups * 4; ++i) sums[i] = sum(cta, thread, i);
@@ -110,8 +110,8 @@ struct Cluster {
         for (uint32_t thread = 0; thread < kThreads; ++thread) {
             take_sums(ptx::rank, thread);
             exchange.receive(sums, owned, thread / kWarpgroupThreads, thread % kWarpgroupThreads);
-            for (uint32_t i = 0; i < Exchange::kOwned * 4; ++i) {
-                const uint32_t element = exchange.rank * Exchange::kOwned * 4 + i;
+            for (uint32_t i = 0; i < kOwned * 4; ++i) {
+                const uint32_t element = Exchange::first_group(exchange.rank) * 4 + i;
                 float total = sum(exchange.tile, thread, element);
                 for (uint32_t part = 1; part < kCtas; ++part) total += sum(part * kTiles + exchange.tile, thread, element);
                 wrong += total != owned[i];
@@ -121,7 +121,7 @@ struct Cluster {
     }
 
     // One line, of each CTA: arrivals its two barriers wait for, bytes expected and arrived, arrivals of
-    // releases, things out of place, slots not written once, columns owned, wrong totals.
+    // releases, things out of place, slots not written once, first column owned and how many, wrong totals.
     void show() {
         for (auto& cta : ptx::ctas) cta = {std::vector<unsigned char>(Exchange::kBytes), std::vector<int>(Exchange::kBytes / 16)};
         each([](const Exchange& exchange) { exchange.init(); });
@@ -132,7 +132,8 @@ struct Cluster {
             for (uint32_t thread = 0; thread < kThreads; ++thread) exchange.release(thread % kWarpThreads);
             int uneven = 0;
             for (int times : cta.written) uneven += times != (exchange.owns() ? 1 : 0);
-            cta.findings = {uneven, exchange.owns() ? int(Exchange::kOwned * 8) : 0, wrong};
+            const int first = Exchange::first_group(exchange.rank) * 8;
+            cta.findings = {uneven, exchange.owns() ? first : 0, exchange.owns() ? int(kOwned * 8) : 0, wrong};
         });
         for (uint32_t rank = 0; rank < kCtas * kTiles; ++rank) {
             const ptx::Memory& cta = ptx::ctas[rank];

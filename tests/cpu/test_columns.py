@@ -1,0 +1,195 @@
+"""The two parts of a tile's columns, compiled as host C++: places, scales, pieces, boxes of D.
+
+Each thread's part is run in turn; matrix stores and copies of a warpgroup follow in their order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, candidates, reasons
+from deep_gemm.config.candidates import complete
+from deep_gemm.config.raster import raster
+from deep_gemm.config.smem_plan import plan
+from deep_gemm.kernels.gemm_sm90 import Operands, tensor_maps
+from deep_gemm.problem import GemmProblem
+
+from .host_kit import cases_of, compile_host
+
+H200 = by_name("h200")
+WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}
+SHARED = ((1, 1), (2, 1), (1, 2))
+
+
+def config_of(block_m, block_n, split_k=1, cluster_m=1, cluster_n=1, swapped=False):
+    tile = TileConfig(block_m, block_n, WARPGROUPS[block_m])
+    draft = GemmConfig(tile, cluster_m, cluster_n, 0, StoreConfig(0, 0, 0), split_k, swapped)
+    return complete(draft, H200)
+
+
+def legal(drafts):
+    return [config for config in drafts if not reasons(config, H200)]
+
+
+# --- constants ----------------------------------------------------------------------------------
+
+# Every legal tile of columns with every split; then every way to share operands.
+EVERY = legal(
+    [
+        *candidates(H200),
+        *(
+            config_of(64, block_n, split_k, swapped=swapped)
+            for block_n in range(8, 257, 8)
+            for split_k in range(1, 9)
+            for swapped in (False, True)
+        ),
+        *(
+            config_of(block_m, block_n, split_k, *shared)
+            for block_m in WARPGROUPS
+            for block_n in range(8, 257, 8)
+            for split_k in (1, 2, 3)
+            for shared in SHARED
+        ),
+    ]
+)
+EVERY = list(dict.fromkeys(EVERY))
+
+
+def test_every_legal_configuration_passes_the_kernels_assertions(tmp_path):
+    run = compile_host("plans", tmp_path, {"cases.inc": cases_of(EVERY)})
+    rows = run(" ".join(str(i) for i in range(len(EVERY))))
+    for config, row in zip(EVERY, rows, strict=True):
+        owners = -(-config.tile.block_n // config.piece_n)
+        numbers = config.main_n, config.extra_n, config.piece_n, owners, plan(config).total
+        assert tuple(row) == numbers, config.name
+
+
+# --- places, scales, results --------------------------------------------------------------------
+
+CONFIGS = [
+    # One part of columns, and two of every width.
+    *(config_of(64, block_n) for block_n in (8, 64, 128)),
+    *(config_of(64, block_n) for block_n in (24, 40, 48, 72, 80, 96, 136, 144, 160, 192)),
+    # Rows by one and two waves, columns of clusters: the last tiles may have none that exist.
+    config_of(256, 136),
+    config_of(256, 144, cluster_m=2),
+    config_of(128, 192, cluster_n=2),
+    config_of(192, 96, cluster_n=2),
+    config_of(64, 48, cluster_m=2),
+    # K split: pieces of equal columns, and such as overlap.
+    config_of(64, 32, 4),
+    config_of(64, 64, 3),
+    config_of(64, 96, 2, cluster_m=2),
+    config_of(64, 96, 4),
+    config_of(64, 128, 7),
+    config_of(64, 136, 2),
+    config_of(128, 144, 2),
+    config_of(64, 144, 6),
+    config_of(64, 160, 3),
+    config_of(64, 80, 8),
+    # Tokens as columns; the rows of a tall tile lie in several blocks of 128 weights.
+    config_of(64, 8, swapped=True),
+    config_of(128, 32, swapped=True),
+    config_of(64, 40, 4, swapped=True),
+    config_of(64, 24, 5, swapped=True),
+    config_of(64, 32, 2, cluster_n=2, swapped=True),
+    *legal([config_of(192, 16, swapped=True), config_of(256, 64, swapped=True)]),
+]
+UNEVEN = [c for c in CONFIGS if c.split_k > 1 and c.tile.block_n % c.piece_n]
+
+
+def shapes_of(config):
+    """Problems of one tile, of a few, and of tiles not whole; each k-block has a stage."""
+    chance = random.Random(config.name)
+    wide = config.tile.block_n * config.cluster_n
+    columns = [8, config.main_n, config.main_n + 8, wide - 8, wide, wide + 8, 2 * wide, 5 * wide]
+    columns += [8 * chance.randint(1, 120) for _ in range(4)]
+    for extent in (extent for extent in columns if extent > 0):
+        rows = 8 * chance.randint(1, 40)
+        m, n = (extent, rows) if config.swapped else (rows, extent)
+        yield m, n, 128 * config.split_k * chance.randint(1, min(3, config.num_stages)) - 112
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """Return a function: a configuration to what host/columns.cpp shows of each of its shapes.
+
+    That is (first row, places of columns, scale blocks of both parts) of every tile; then wrong
+    scales, wrong results, results not stored, results stored by several.
+    """
+    folder = tmp_path_factory.mktemp("columns")
+    run = compile_host("columns", folder, {"cases.inc": cases_of(CONFIGS)})
+
+    @cache
+    def show(config):
+        lines = [line_of(config, *shape) for shape in shapes_of(config)]
+        rows = run("\n".join(" ".join(map(str, line)) for line in lines))
+        assert len(rows) == 2 * len(lines)
+        return [(tiles_of(config, rows[i]), rows[i + 1]) for i in range(0, len(rows), 2)]
+
+    return show
+
+
+def line_of(config, m, n, k):
+    walk = raster(GemmProblem.block_scaled(m, n, k), config, 1)
+    maps = tensor_maps(config, Operands(m, n, k, k, k, n, (1, m), (1, 1)))
+    boxes = [maps["map_d"], maps.get("map_rest", maps["map_d"])]
+    return (
+        *(CONFIGS.index(config), m, n, k),
+        *(walk.clusters_m, walk.clusters_n, walk.band, int(walk.band_on_m)),
+        walk.clusters * config.cluster,
+        *(x for box in boxes for x in (box.box_inner, box.box_outer, box.swizzle_bytes)),
+    )
+
+
+def tiles_of(config, row):
+    width = config.tile.block_n + 3
+    tiles = [row[i : i + width] for i in range(0, len(row), width)]
+    return [(first, places, scales) for first, *places, a, b in tiles for scales in [(a, b)]]
+
+
+def test_configurations_are_legal_and_of_every_kind():
+    assert all(not reasons(config, H200) for config in CONFIGS)
+    assert {c.extra_n for c in CONFIGS} == {0, 8, 16, 32, 64}
+    assert {c.store.box_columns for c in CONFIGS} >= {8, 16, 24, 32, 56, 64}
+    assert {c.swapped for c in UNEVEN} == {False, True}
+    assert {c.extra_n > 0 for c in UNEVEN if not c.swapped} == {False, True}
+    assert {c.multicast > 1 and c.extra_n > 0 for c in CONFIGS} == {False, True}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+def test_every_column_is_in_one_tile_and_every_part_in_one_block_of_weights(config, shown):
+    main, block_n = config.main_n, config.tile.block_n
+    for (m, n, _), (tiles, _) in zip(shapes_of(config), shown(config), strict=True):
+        _, columns = config.oriented(m, n)
+        across = -(-columns // (block_n * config.cluster_n)) * config.cluster_n
+        for row in {row for row, _, _ in tiles}:
+            places = Counter(x for first, places, _ in tiles if first == row for x in places)
+            assert places == dict.fromkeys(range(across * block_n), 1)
+        for row, places, scales in tiles:
+            if config.swapped:
+                assert scales[0] == row // 128
+                continue
+            parts = places[:main], places[main:]
+            for part, block in zip(parts, scales, strict=True):
+                assert part == list(range(min(part, default=0), max(part, default=-1) + 1))
+                assert {column // 128 for column in part} <= {block}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+def test_every_sum_is_scaled_by_its_tokens_and_its_weights_scale(config, shown):
+    for _, (wrong_scales, *_) in shown(config):
+        assert wrong_scales == 0
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+def test_every_result_is_stored_and_once_but_where_pieces_overlap(config, shown):
+    stored_again = 0
+    for _, (_, wrong, missing, repeated) in shown(config):
+        assert (wrong, missing) == (0, 0)
+        stored_again += repeated
+    assert (stored_again > 0) == (config in UNEVEN)
