@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 
 from deep_gemm import cli
 from deep_gemm.cli import bench, compile, console, demo, kernels
+from deep_gemm.config import select
 from deep_gemm.errors import ArgumentError
 from deep_gemm.jit import Resources, cache
+from deep_gemm.problem import GemmProblem
 from deep_gemm.testing import dense_suite, quant_error
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,9 +184,15 @@ def kernels_device() -> Any:
     return by_name("h200")
 
 
-def test_every_m_is_served_by_one_configuration() -> None:
-    served = kernels.configurations(7168, 2048, 300, kernels_device())
-    assert sorted(m for ms in served.values() for m in ms) == list(range(1, 301))
+def test_every_m_is_served_with_static_b_and_without() -> None:
+    device = kernels_device()
+    served = kernels.configurations(24576, 1536, 300, device)
+    for static_b in (False, True):
+        for m in range(1, 301):
+            assert m in served[select(GemmProblem.block_scaled(m, 24576, 1536, static_b), device)]
+    assert all(ms == sorted(set(ms)) for ms in served.values())
+    # The two forms differ somewhere, so some m stand under two configurations.
+    assert sum(len(ms) for ms in served.values()) > 300
 
 
 def test_compile_fails_where_a_kernel_spills(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,8 @@ from .gpu_kit import (
     run,
 )
 
-# Beyond the candidates, by warpgroups and CTAs an SM. Tiles of one part and with 8 to 64 extra columns;
-# one and two partial sums; output boxes of 8, 16, 32 and 64 columns.
+# Beyond the candidates, by warpgroups and CTAs an SM. Tiles of one part, and with 8 to 64 extra
+# columns; one and two partial sums; output boxes of 8, 16, 32 and 64 columns.
 UNUSUAL = {
     (1, 1): [(64, 8), (64, 24), (64, 40), (64, 72), (64, 80), (64, 160), (64, 192), (128, 96)],
     (2, 1): [(128, 8), (128, 24), (128, 48), (128, 72), (256, 16), (256, 72), (256, 80)],
