@@ -19,7 +19,7 @@ import torch
 
 from deep_gemm.config import from_index
 from deep_gemm.problem import GemmProblem
-from deep_gemm.quant import align_rows
+from deep_gemm.quant import align_rows, get_tma_aligned_size
 from deep_gemm.quant.layout import line_aligned_size
 from deep_gemm.testing import dense_suite
 from deep_gemm.testing.dense_suite import Operands
@@ -74,7 +74,7 @@ def measure(shape: Shape, clock: SmClock) -> Measured:
 def line(found: Measured, sms: int, aligned: Measured | None = None) -> str:
     """Return one product as text."""
     m, n, k = found.shape
-    padded = f" (rows of {line_aligned_size(k, 1)})" if k % 16 else ""
+    padded = f" (rows of {line_aligned_size(k, 1)})" if k != get_tma_aligned_size(k, 1) else ""
     text = f"{f'{m} x {n} x {k}{padded}':37} {found.us:8.2f} us {found.tflops:5.0f} TFLOPS"
     text += f"  {found.tflops / NOMINAL_TFLOPS:4.0%} of peak"
     if found.mhz:

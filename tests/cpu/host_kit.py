@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from deep_gemm.config import GemmConfig
+from deep_gemm.config.raster import Raster, raster
 from deep_gemm.jit.headers import headers_for
 from deep_gemm.kernels.gemm_sm90 import translation_unit
+from deep_gemm.problem import GemmProblem
 
 Run = Callable[[str], list[list[int]]]
 
@@ -78,3 +80,16 @@ def cases_of(configs: Iterable[GemmConfig]) -> str:
         cases.append(f"if (index == {i}) show<Config{i}>(params, grid);")
     show = "void show_case(uint32_t index, GemmParams& params, uint32_t grid) {\n"
     return "\n".join(["namespace deep_gemm {", *structs, show, *cases, "}", "}"])
+
+
+def walk_of(config: GemmConfig, m: int, n: int, k: int, clusters: int = 1) -> Raster:
+    """Return how `clusters` clusters at a time walk over a problem's tiles."""
+    return raster(GemmProblem.block_scaled(m, n, k), config, clusters)
+
+
+def launch_numbers(
+    config: GemmConfig, m: int, n: int, k: int, walk: Raster, clusters: int
+) -> tuple[int, ...]:
+    """Return a launch of `clusters` clusters as host programs read it: extents, walk, CTAs."""
+    band = walk.band, int(walk.band_on_m)
+    return m, n, k, walk.clusters_m, walk.clusters_n, *band, clusters * config.cluster

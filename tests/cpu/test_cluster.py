@@ -11,25 +11,14 @@ from itertools import pairwise
 
 import pytest
 
-from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, candidates, reasons
-from deep_gemm.config.candidates import complete
-from deep_gemm.config.raster import raster
+from deep_gemm.config import candidates, reasons
 from deep_gemm.config.smem_plan import plan
 from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params, tensor_maps
-from deep_gemm.problem import GemmProblem
 
-from .host_kit import cases_of, compile_host
+from .config_kit import H200, config_of
+from .host_kit import cases_of, compile_host, launch_numbers, walk_of
 
-H200 = by_name("h200")
 SPLIT = [config for config in candidates(H200) if config.split_k > 1]
-
-
-def config_of(block_m, block_n, split_k, cluster_m=1, cluster_n=1, swapped=False):
-    tile = TileConfig(block_m, block_n, 1 if block_m == 64 else 2)
-    draft = GemmConfig(tile, cluster_m, cluster_n, 0, StoreConfig(0, 0, 0), split_k, swapped)
-    config = complete(draft, H200)
-    assert not reasons(config, H200)
-    return config
 
 
 # --- where a CTA stands, and what it loads ------------------------------------------------------
@@ -55,6 +44,7 @@ SHARED = [
     config_of(64, 32, 2, 1, 2, swapped=True),
 ]
 CONFIGS = [*DIVIDED, *SHARED]
+assert not any(reasons(config, H200) for config in CONFIGS)
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +59,9 @@ def shown(tmp_path_factory):
 
     def show(cases):
         lines = []
-        for config, m, n, k, clusters in cases:
-            walk = raster(GemmProblem.block_scaled(m, n, k), config, clusters)
-            tiles = walk.clusters_m, walk.clusters_n, walk.band, int(walk.band_on_m)
-            lines.append((CONFIGS.index(config), m, n, k, *tiles, clusters * config.cluster))
+        for config, *shape, clusters in cases:
+            walk = walk_of(config, *shape, clusters)
+            lines.append((CONFIGS.index(config), *launch_numbers(config, *shape, walk, clusters)))
         rows = run("\n".join(" ".join(map(str, line)) for line in lines))
         assert len(rows) == 3 * len(cases)
         return [
@@ -139,7 +128,7 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
         maps = tensor_maps(config, operands)
         boxes = [maps[name] for name in ("map_a", "map_b", "map_extra") if name in maps]
         params = GemmParams()
-        walk = raster(GemmProblem.block_scaled(m, n, k), config, 1)
+        walk = walk_of(config, m, n, k)
         fill_params(params, config, operands, walk, 0)
         for cta in range(config.cluster):
             mine = [load for reached, *load in loads if reached == cta]

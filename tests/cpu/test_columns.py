@@ -11,24 +11,14 @@ from functools import cache
 
 import pytest
 
-from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, candidates, reasons
-from deep_gemm.config.candidates import complete
-from deep_gemm.config.raster import raster
+from deep_gemm.config import candidates, reasons
 from deep_gemm.config.smem_plan import plan
 from deep_gemm.kernels.gemm_sm90 import Operands, tensor_maps
-from deep_gemm.problem import GemmProblem
 
-from .host_kit import cases_of, compile_host
+from .config_kit import H200, WARPGROUPS, config_of
+from .host_kit import cases_of, compile_host, launch_numbers, walk_of
 
-H200 = by_name("h200")
-WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}
 SHARED = ((1, 1), (2, 1), (1, 2))
-
-
-def config_of(block_m, block_n, split_k=1, cluster_m=1, cluster_n=1, swapped=False):
-    tile = TileConfig(block_m, block_n, WARPGROUPS[block_m])
-    draft = GemmConfig(tile, cluster_m, cluster_n, 0, StoreConfig(0, 0, 0), split_k, swapped)
-    return complete(draft, H200)
 
 
 def legal(drafts):
@@ -135,13 +125,12 @@ def shown(tmp_path_factory):
 
 
 def line_of(config, m, n, k):
-    walk = raster(GemmProblem.block_scaled(m, n, k), config, 1)
     maps = tensor_maps(config, Operands(m, n, k, k, k, n, (1, m), (1, 1)))
     boxes = [maps["map_d"], maps.get("map_rest", maps["map_d"])]
+    walk = walk_of(config, m, n, k)
     return (
-        *(CONFIGS.index(config), m, n, k),
-        *(walk.clusters_m, walk.clusters_n, walk.band, int(walk.band_on_m)),
-        walk.clusters * config.cluster,
+        CONFIGS.index(config),
+        *launch_numbers(config, m, n, k, walk, walk.clusters),
         *(x for box in boxes for x in (box.box_inner, box.box_outer, box.swizzle_bytes)),
     )
 

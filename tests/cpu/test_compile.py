@@ -8,14 +8,14 @@ from functools import cache
 
 import pytest
 
-from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, candidates, reasons
-from deep_gemm.config.candidates import complete
+from deep_gemm.config import candidates, reasons
 from deep_gemm.config.smem_plan import plan
 from deep_gemm.errors import CompileError
 from deep_gemm.jit import build, sass
 from deep_gemm.kernels.gemm_sm90 import translation_unit
 
-H200 = by_name("h200")
+from .config_kit import H200, config_of
+
 CANDIDATES = candidates(H200)
 SM_REGISTERS = 65536
 
@@ -41,19 +41,14 @@ LISTED = [
 ]
 
 
-def unusual(block_m, block_n, **rest):
-    tile = TileConfig(block_m, block_n, 1 if block_m == 64 else 2)
-    return complete(GemmConfig(tile, num_stages=0, store=StoreConfig(0, 0, 0), **rest), H200)
-
-
 # Legal, and no candidates.
 UNUSUAL = [
-    unusual(64, 32, cluster_m=2, cluster_n=1, split_k=4, swapped=True),
-    unusual(64, 32, cluster_m=1, cluster_n=2, split_k=2, swapped=True),
-    unusual(64, 24, cluster_m=1, cluster_n=1, split_k=5, swapped=True),
-    unusual(256, 64, cluster_m=1, cluster_n=1, swapped=True),
-    unusual(128, 32, cluster_m=1, cluster_n=1, ctas_per_sm=2),
-    unusual(64, 64, cluster_m=1, cluster_n=1, split_k=2, compiled=(64, 4096, 7168)),
+    config_of(64, 32, 4, cluster_m=2, swapped=True),
+    config_of(64, 32, 2, cluster_n=2, swapped=True),
+    config_of(64, 24, 5, swapped=True),
+    config_of(256, 64, swapped=True),
+    config_of(128, 32, ctas_per_sm=2),
+    config_of(64, 64, 2, compiled=(64, 4096, 7168)),
 ]
 
 
