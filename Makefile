@@ -33,7 +33,7 @@ $(VENV)/.installed-demo: $(VENV)/.installed
 demo: $(VENV)/.installed-demo
 	$(BIN)/deep-gemm demo
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev $(VENV)/.installed-demo
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -55,4 +55,4 @@ table:
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find deep_gemm tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find deep_gemm tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

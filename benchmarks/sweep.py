@@ -1,12 +1,17 @@
-"""Time the candidates of the cost model on the dense suite: is the chosen one near the best?
+"""Time the candidates of the cost model on a suite: is the chosen one near the best?
 
-    python3 benchmarks/sweep.py OUT.json [--top 16] [--m 64 128] [--n 2112] [--k 7168]
+    python3 benchmarks/sweep.py [OUT.json] [--kind dense_bf16] [--form ours] [--top 16]
+                                [--m 64 128] [--n 2112] [--k 7168] [--json TIMES.json]
 
-For each shape, the `top` candidates by predicted time are measured (CUDA-graph replay over rotating
-inputs, median; microseconds per call). Prints, per shape, the chosen and the best. Where the choice
-is more than 5 % behind, both are measured again, for longer and in turns, so that noise does not
-decide. At the end: how far the choice is behind. OUT.json keeps every figure for refitting the
-model.
+Kinds are those of `deep-gemm bench`, forms the names of our call in their rows (`ours`,
+`ours_plain`, `ours_promoted`). For each shape, the `top` candidates by predicted time are measured
+(CUDA-graph replay over rotating inputs, median; microseconds per call). Prints, per shape, the
+chosen and the best. Where the choice is more than 5 % behind, both are measured again, for longer
+and in turns, so that noise does not decide. At the end: how far the choice is behind.
+
+OUT.json keeps a row for each shape. TIMES.json is for fitting the model: a list of objects with
+kind, form, m, n, k, config, us and predicted, one for each time. A candidate that cannot run is
+named and left out.
 """
 
 from __future__ import annotations
@@ -14,59 +19,89 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from deep_gemm.config import Candidate, DeviceSpec, GemmConfig, explain, forced, from_index
-from deep_gemm.jit import build
-from deep_gemm.kernels.gemm_sm90 import translation_unit
-from deep_gemm.testing.dense_suite import Operands, Weight, ours, problem, rotating_sets, shapes
+from deep_gemm.errors import DeepGemmError
+from deep_gemm.problem import GemmProblem
+from deep_gemm.testing.suite import Operands, Shape, Suite, Weight, compile_ahead, rotating_sets
+from deep_gemm.testing.suites import SUITES
 from deep_gemm.testing.summary import geometric_mean
 from deep_gemm.testing.timing import WARM_MS, time_calls
 
 TOLERANCE = 1.05  # how far the chosen may be behind before both are measured again
 TURNS = 5
 
+Row = dict[str, Any]
+
 
 def main() -> None:
     """Run the sweep named on the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--top", type=int, default=16, help="candidates timed per shape")
-    parser.add_argument("--m", type=int, nargs="*", default=[])
-    parser.add_argument("--n", type=int, nargs="*", default=[])
-    parser.add_argument("--k", type=int, nargs="*", default=[])
-    args = parser.parse_args()
-    rows = sweep(shapes(args.m, args.n, args.k), args.top)
-    args.out.write_text(json.dumps(rows))
+    args = _arguments()
+    suite = SUITES[args.kind]
+    rows = sweep(suite, args.form, suite.reduced(args.m, args.n, args.k), args.top)
+    _write(args, rows)
+    if not rows:
+        raise SystemExit("no shape of this suite has this form, these values of n or k")
     report("measured once", rows)
     rows = again(rows)
-    args.out.write_text(json.dumps(rows))
+    _write(args, rows)
     report("where over 5 % measured again", rows)
 
 
-def behind(row: dict) -> float:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--json", type=Path, help="every time, for fitting the model")
+    parser.add_argument("--kind", choices=SUITES, default="dense_fp8")
+    parser.add_argument("--form", default="ours", help="of our call; ours")
+    parser.add_argument("--top", type=int, default=16, help="candidates timed per shape")
+    for name in ("--m", "--n", "--k"):
+        parser.add_argument(name, type=int, nargs="*", default=[])
+    return parser.parse_args()
+
+
+def _write(args: argparse.Namespace, rows: Sequence[Row]) -> None:
+    if args.out:
+        args.out.write_text(json.dumps(rows))
+    if args.json:
+        args.json.write_text("[\n" + ",\n".join(map(json.dumps, times(rows))) + "\n]\n")
+
+
+def times(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield every time of the rows by itself, the later one where a candidate has two."""
+    for row in rows:
+        shape = {key: row[key] for key in ("kind", "form", "m", "n", "k")}
+        later = row.get("again", {})
+        newer = {row[which]: later[f"{which}_us"] for which in ("chosen", "best") if later}
+        for name, (predicted, us) in row["candidates"].items():
+            yield {**shape, "config": name, "us": newer.get(name, us), "predicted": predicted}
+
+
+def behind(row: Row) -> float:
     """Return the chosen one's time over the best one's, by their last measurement."""
     times = row.get("again", row)
     return times["chosen_us"] / times["best_us"]
 
 
-def report(how: str, rows: list[dict]) -> None:
+def report(how: str, rows: Sequence[Row]) -> None:
     """Print how far the choice is behind: the mean, and the worst shape."""
     worst = max(rows, key=behind)
     mean = geometric_mean([behind(row) for row in rows])
     print(f"chosen over best, {how}: mean {mean:.3f}, worst {behind(worst):.3f} at {_name(worst)}")
 
 
-def _name(row: dict) -> str:
+def _name(row: Row) -> str:
     return f"{row['m']} x {row['n']} x {row['k']}"
 
 
-def again(rows: list[dict]) -> list[dict]:
+def again(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, with both times measured again under `again` where over TOLERANCE."""
     over = [row for row in rows if behind(row) > TOLERANCE]
     print(f"more than {TOLERANCE - 1:.0%} behind: {len(over)} of {len(rows)} shapes", flush=True)
@@ -74,14 +109,15 @@ def again(rows: list[dict]) -> list[dict]:
     return [_again(row, device) if row in over else row for row in rows]
 
 
-def _again(row: dict, device: DeviceSpec) -> dict:
-    shape = row["m"], row["n"], row["k"]
-    configs = {c.config.name: c.config for c in explain(problem(*shape), device)}
-    sets = rotating_sets(*shape, [])
+def _again(row: Row, device: DeviceSpec) -> Row:
+    suite = SUITES[row["kind"]]
+    problem = suite.forms(row["m"], row["n"], row["k"])[row["form"]]
+    configs = {c.config.name: c.config for c in explain(problem, device)}
+    calls = Timed(suite, problem, rotating_sets(problem, []))
     times: dict[str, list[float]] = {"chosen": [], "best": []}
     for _ in range(TURNS):
         for which, found in times.items():
-            found.append(_time(configs[row[which]], sets, target_ms=10.0, warm_ms=WARM_MS))
+            found.append(calls.us(configs[row[which]], target_ms=10.0, warm_ms=WARM_MS))
     medians = {f"{which}_us": statistics.median(found) for which, found in times.items()}
     result = {**row, "again": medians}
     print(f"{_name(row)}: {behind(row):.3f}, again {behind(result):.3f}  "
@@ -90,45 +126,64 @@ def _again(row: dict, device: DeviceSpec) -> dict:
     return result
 
 
-def sweep(wanted: list[tuple[int, int, int]], top: int) -> list[dict]:
-    """Return one row per shape: predicted and measured microseconds of its best candidates."""
+def sweep(suite: Suite, form: str, wanted: Sequence[Shape], top: int) -> list[Row]:
+    """Return one row per shape that has the form: predicted and measured microseconds of its best
+    candidates."""
     device = from_index(torch.cuda.current_device())
-    ranked = {shape: explain(problem(*shape), device)[:top] for shape in wanted}
-    configs = {candidate.config for found in ranked.values() for candidate in found}
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda config: build(translation_unit(config)), configs))
-    rows: list[dict] = []
+    problems = [suite.forms(*shape)[form] for shape in wanted if form in suite.forms(*shape)]
+    ranked = [(problem, explain(problem, device)[:top]) for problem in problems]
+    compile_ahead(candidate.config for _, found in ranked for candidate in found)
+    rows: list[Row] = []
     weights: dict[tuple[int, int], list[Weight]] = {}
-    for m, n, k in wanted:
-        if (n, k) not in weights:
-            weights = {(n, k): []}
-        rows.append(_row((m, n, k), ranked[m, n, k], weights[n, k]))
+    for problem, found in ranked:
+        if (problem.n, problem.k) not in weights:
+            weights = {(problem.n, problem.k): []}
+        calls = Timed(suite, problem, rotating_sets(problem, weights[problem.n, problem.k]))
+        if row := _row(calls, found):
+            rows.append({"kind": suite.kind, "form": form, **row})
     return rows
 
 
-def _row(shape: tuple[int, int, int], found: list[Candidate], weights: list[Weight]) -> dict:
-    m, n, k = shape
-    sets = rotating_sets(m, n, k, weights)
-    _time(found[0].config, sets, warm_ms=WARM_MS)  # the clock is up from here on
-    measured = {c.config.name: (round(c.estimate_us, 2), _time(c.config, sets)) for c in found}
+class Timed:
+    """The calls of one problem, to be timed with one configuration after another."""
+
+    def __init__(self, suite: Suite, problem: GemmProblem, sets: list[Operands]):
+        self.suite, self.problem, self.sets = suite, problem, sets
+
+    def us(self, config: GemmConfig, target_ms: float = 3.0, warm_ms: float = 3.0) -> float:
+        """Return microseconds per call."""
+        with forced(config):
+            calls = self.suite.calls(self.problem, self.sets)
+            return round(time_calls(calls, target_ms=target_ms, warm_ms=warm_ms), 3)
+
+
+def _row(calls: Timed, found: Sequence[Candidate]) -> Row | None:
+    """Return what was measured of one problem; None where the chosen candidate cannot run."""
+    shape = {"m": calls.problem.m, "n": calls.problem.n, "k": calls.problem.k}
+    measured: dict[str, tuple[float, float]] = {}
+    for candidate in found:
+        name = candidate.config.name
+        try:
+            if not measured:
+                calls.us(candidate.config, warm_ms=WARM_MS)  # the clock is up from here on
+            measured[name] = round(candidate.estimate_us, 2), calls.us(candidate.config)
+        except DeepGemmError as error:
+            print(f"{_name(shape)}: {name} left out: {str(error).splitlines()[0]}", flush=True)
     chosen = next(c.config.name for c in found if c.chosen)
+    if chosen not in measured:
+        return None
     best = min(measured, key=lambda name: measured[name][1])
     row = {
-        "m": m, "n": n, "k": k,
+        **shape,
         "chosen": chosen, "chosen_us": measured[chosen][1],
         "best": best, "best_us": measured[best][1],
         "candidates": measured,
     }  # fmt: skip
+    m, n, k = shape.values()
     print(f"{m:5d} {n:5d} {k:5d}  chosen {chosen} {row['chosen_us']:.2f} (predicted "
-          f"{measured[chosen][0]})  best {best} {row['best_us']:.2f}", flush=True)  # fmt: skip
+          f"{measured[chosen][0]})  best {best} {row['best_us']:.2f}  "
+          f"ratio {behind(row):.3f}", flush=True)  # fmt: skip
     return row
-
-
-def _time(
-    config: GemmConfig, sets: list[Operands], target_ms: float = 3.0, warm_ms: float = 3.0
-) -> float:
-    with forced(config):
-        return round(time_calls(ours(sets), target_ms=target_ms, warm_ms=warm_ms), 3)
 
 
 if __name__ == "__main__":

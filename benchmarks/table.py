@@ -36,10 +36,14 @@ def render(found: Mapping[str, Any] | None, peers: Mapping[str, Any]) -> str:
     if not found or not found.get("rows"):
         return NOTHING
     ratios = summary.comparisons(peers["rows"])
-    rows = found["rows"]
+    rows, dense = found["rows"], summary.of_kind(found["rows"], "dense_fp8")
     parts = [_header(found), *([FORMS] if any("ours_plain" in row for row in rows) else [])]
-    parts += [_classes(rows, ratios), _times(rows, peers["rows"]), _calls(found)]
-    return "\n\n".join(parts)
+    if dense:
+        parts += [_classes(dense, ratios), _times(dense, peers["rows"])]
+    if others := summary.outcomes(rows, peers["rows"]):
+        parts.append(_others(others))
+    parts.append(_calls(found))
+    return "\n\n".join(part for part in parts if part)
 
 
 def _header(found: Mapping[str, Any]) -> str:
@@ -66,6 +70,21 @@ def _classes(rows: Sequence[Row], ratios: Mapping[str, summary.Ratio]) -> str:
             lines.append(
                 f"| {label} | {c.label} | {c.count} | {c.mean:.2f} | {c.worst:.2f} | {shape} |"
             )
+    return "\n".join(lines)
+
+
+def _others(outcomes: Sequence[summary.Outcome]) -> str:
+    lines = [
+        "Other kinds of product: time of the other over ours (above 1: ours is faster), or TFLOPS:",
+        "",
+        "| product | against | shapes | geometric mean | worst | at M x N x K |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for one in outcomes:
+        found, digits = one.found, 2 if one.found.mean < 100 else 0
+        shape = " x ".join(map(str, found.worst_shape))
+        figures = f"{found.count} | {found.mean:.{digits}f} | {found.worst:.{digits}f} | {shape}"
+        lines.append(f"| {one.title} | {found.label} | {figures} |")
     return "\n".join(lines)
 
 

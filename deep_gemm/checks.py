@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from .errors import ArgumentError
-from .quant.recipe import ScaleRecipe
 
 ALIGNMENT_BYTES = 16  # of base addresses and row pitches that TMA takes
 
@@ -76,15 +75,16 @@ def tma_rows(name: str, value: torch.Tensor) -> None:
         )
 
 
-def tma_extents(n: int) -> None:
+def tma_extents(n: int, element_bytes: int) -> None:
     """Check that rows of D end where a TMA store can end them: at multiples of 16 bytes.
 
     A store of fewer columns would write up to the next multiple, into what lies behind the row.
     Loads end at any element, so K has no such limit.
     """
-    if n % 8:
-        padded = f"pad B, its scales and D to N = {-(-n // 8) * 8}, with rows of zeros in B"
-        raise ArgumentError("b", "number of rows (N)", "a multiple of 8", n, padded)
+    step = ALIGNMENT_BYTES // element_bytes
+    if n % step:
+        padded = f"pad B, its scales and D to N = {-(-n // step) * step}, with rows of zeros in B"
+        raise ArgumentError("b", "number of rows (N)", f"a multiple of {step}", n, padded)
 
 
 def address(name: str, pointer: int) -> None:
@@ -99,9 +99,9 @@ def address(name: str, pointer: int) -> None:
         )
 
 
-def scale(name: str, value: torch.Tensor, recipe: ScaleRecipe, extents: tuple[int, int]) -> None:
-    """Check a scale tensor: FP32, one value per group of the recipe, any strides."""
-    if value.dtype == torch.int32:
+def scale_dtype(name: str, value: torch.Tensor) -> None:
+    """Check that scales are FP32."""
+    if tensor(name, value).dtype == torch.int32:
         raise ArgumentError(
             name,
             "dtype",
@@ -110,5 +110,69 @@ def scale(name: str, value: torch.Tensor, recipe: ScaleRecipe, extents: tuple[in
             "packed UE8M0 scales are of another GPU generation; pass the FP32 scales",
         )
     dtype(name, value, torch.float32)
-    remedy = f"{recipe.name} scales of a {extents[0]} x {extents[1]} operand have this shape"
-    shape(name, value, recipe.shape(*extents), remedy)
+
+
+def major(name: str, value: torch.Tensor) -> str:
+    """Return which dimension of an operand [mn, k] is contiguous: "k" or "mn".
+
+    Where both are (one row, one column), it is the one whose lines TMA can address.
+    """
+    found = [
+        (which, view)
+        for which, view in (("k", value), ("mn", value.t()))
+        if _lines_contiguous(view)
+    ]
+    if not found:
+        rows_contiguous(name, value)
+    return next((which for which, view in found if _pitch_aligned(view)), found[0][0])
+
+
+def _lines_contiguous(matrix: torch.Tensor) -> bool:
+    rows, columns = matrix.shape
+    return (columns <= 1 or matrix.stride(1) == 1) and (rows <= 1 or matrix.stride(0) >= columns)
+
+
+def _pitch_aligned(matrix: torch.Tensor) -> bool:
+    return matrix.shape[0] <= 1 or matrix.stride(0) * matrix.element_size() % ALIGNMENT_BYTES == 0
+
+
+def same_or_apart(name: str, value: torch.Tensor, d: torch.Tensor) -> None:
+    """Check that a tensor is D itself or shares no memory with it."""
+    if not isinstance(value, torch.Tensor) or value.numel() == 0 or d.numel() == 0:
+        return
+    start, end = _span(value)
+    start_d, end_d = _span(d)
+    if start >= end_d or start_d >= end or value.device != d.device:
+        return
+    strides, strides_d = (_strides(matrix) for matrix in (value, d))
+    if start == start_d and strides == strides_d and value.shape == d.shape:
+        return
+    if strides == strides_d and _columns_apart(value, d, strides[0]):
+        return
+    raise ArgumentError(
+        name,
+        "memory",
+        "D itself, with its strides, or apart from it",
+        "memory that overlaps D's",
+        f"pass {name}.clone()",
+    )
+
+
+def _strides(matrix: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides, 0 where there is one element."""
+    sizes = zip(matrix.shape, matrix.stride(), strict=True)
+    return tuple(stride if size > 1 else 0 for size, stride in sizes)
+
+
+def _columns_apart(value: torch.Tensor, d: torch.Tensor, pitch: int) -> bool:
+    """Say whether two matrices of rows with one pitch are different columns of one buffer."""
+    offset = (value.data_ptr() - d.data_ptr()) // d.element_size()
+    columns = value.shape[1]
+    return pitch > 0 and d.shape[1] <= offset % pitch <= pitch - columns
+
+
+def _span(value: torch.Tensor) -> tuple[int, int]:
+    """Return the first address of a tensor and the one after its last element."""
+    steps = zip(value.shape, value.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in steps)
+    return value.data_ptr(), value.data_ptr() + (last + 1) * value.element_size()

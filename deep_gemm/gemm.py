@@ -3,50 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from . import checks, settings
-from .dtypes import BF16, E4M3
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError
 from .problem import GemmProblem
-from .quant.recipe import BLOCK_128X128, ROW_1X128
 from .quant.scaled_tensor import ScaledTensor
+from .request import Options, Tensors, problem_of
 
 Pair: TypeAlias = ScaledTensor | Iterable[torch.Tensor]
+Operand: TypeAlias = torch.Tensor | Pair
 
 _MAX_PLANS = 4096
-Run: TypeAlias = Callable[..., None]
+Run: TypeAlias = Callable[[Tensors, float, float], None]
 _plans: dict[tuple[object, ...], Run] = {}
 
 
 def matmul(
-    a: Pair, b: Pair, out: torch.Tensor | None = None, *, static_b: bool = False
+    a: Operand,
+    b: Operand,
+    out: torch.Tensor | None = None,
+    *,
+    c: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    out_dtype: torch.dtype | None = None,
+    layout: str = "nt",
+    fast_accum: bool = False,
+    static_b: bool = False,
 ) -> torch.Tensor:
-    """Return D = A @ B^T of two FP8 matrices with block scales, accumulated in FP32.
-
-    Requirements: A, B and D row-major (rows contiguous); all tensors on one device, CUDA (compute
-    capability 9.0) or CPU. On CUDA N is a multiple of 8, and rows of A, B and D start at multiples
-    of 16 bytes: addresses, and pitches where there is more than one row (quant.align_rows()).
+    """Return D = alpha * A @ B + beta * C, of FP8, INT8, BF16 or FP16 operands, with their scales.
 
     Arguments:
-        a: (A, sfa) or ScaledTensor. A float8_e4m3fn [M, K]; sfa float32 [M, ceil(K / 128)], one
-            scale for each row and 128 columns, any strides.
-        b: (B, sfb) or ScaledTensor. B float8_e4m3fn [N, K]; sfb float32 [ceil(N / 128),
-            ceil(K / 128)], one scale for each 128 x 128 block, any strides.
-        out: bfloat16 [M, N], written in place; allocated where None.
+        a: A, or (A, sfa), or a ScaledTensor. float8_e4m3fn, float8_e5m2, int8, bfloat16 or float16.
+        b: B, or (B, sfb), or a ScaledTensor. FP8 formats may be mixed; other types must be A's.
+        out: D [M, N], rows contiguous, written in place; allocated where None.
+        c: C [M, N] of D's type, rows contiguous; may be D itself, but not overlap it otherwise.
+        alpha, beta: numbers on the host. C is not read where beta is 0.
+        out_dtype: where out is None: bfloat16, float16 or float32, or int32 for int8 without
+            scales. By default A's type if that has 16 bits, int32 for int8 without scales, else
+            bfloat16.
+        layout: how A and B are passed, "n" or "t" each: "nt" A [M, K] and B [N, K]; "nn" B as
+            [K, N]; "tn" A as [K, M] and B as [K, N]; "tt" A as [K, M].
+        fast_accum: leave FP8 sums in the tensor core over all of K, which keeps about 13 bits of
+            them, instead of moving them to FP32 every 128 of K. Faster; not with scales along K.
         static_b: the caller's word that no kernel still in flight on the stream writes B or sfb, as
             with the weights of a network. Under programmatic dependent launch (set_pdl) B is then
             read while the kernel before still runs, which saves a microsecond or more of a short
             call; if the word is false, stale values of B are multiplied.
 
-    Products of 128 along K are summed by the tensor cores, scaled by sfa * sfb and added in FP32,
-    in order of K; the result is rounded to bf16 once. Where few tiles would leave SMs idle, parts
-    of K are summed apart and then added, always in the same order: equal calls give equal bits,
-    but a row can be split otherwise, and so rounded otherwise, in a call with more rows. M = 0 or
-    N = 0 does nothing, K = 0 gives zeros. A NaN in a row of A stays in that row.
+    Scales are float32 device tensors of any strides, never read by the host. With A as [M, K] and B
+    as [N, K] these shapes go together (a transposed operand has its scales transposed as well):
+        sfa [], [1] or [1, 1] (one), or [M] or [M, 1] (one a row), or none; sfb the same with N;
+        sfa [M, ceil(K / 128)] with sfb [ceil(N / 128), ceil(K / 128)]: 1x128 and 128x128 blocks;
+        sfa [M, ceil(K / 128)] with sfb [N, ceil(K / 128)]: 1x128 blocks of both.
+    BF16 and FP16 take no scales, INT8 none along K.
+
+    Requirements on CUDA (compute capability 9.0): N fills 16 bytes of D, and rows of every matrix
+    start at multiples of 16 bytes: addresses, and pitches where there is more than one row
+    (quant.align_rows()). Of A and B either dimension may be the contiguous one. 16-bit operands are
+    multiplied as they lie; an 8-bit one whose K is not contiguous is first transposed by a kernel
+    into a temporary, which costs one read and one write of it.
+
+    FP8 products of 128 along K are summed by the tensor cores, scaled, and added in FP32 in order
+    of K (unless fast_accum); BF16 and FP16 are summed in FP32, INT8 exactly in INT32. The result is
+    rounded once. Where few tiles would leave SMs idle, parts of K are summed apart and then added,
+    always in the same order: equal calls give equal bits, but a row can be split otherwise, and so
+    rounded otherwise, in a call with more rows. M = 0 or N = 0 does nothing, K = 0 gives beta * C.
+    A NaN in a row of A stays in that row.
 
     Cost: the first call with new metadata (shapes, strides) makes a launch plan, and compiles a
     kernel (tenths of a second) if none of its configuration is cached; later calls take
@@ -56,19 +82,27 @@ def matmul(
     Raises ArgumentError (which tensor, which property, wanted, got, remedy), UnsupportedError,
     CompileError or CudaError; all are RuntimeError, and nothing has been written.
     """
-    x, sfa = unpack_pair("a", a)
-    w, sfb = unpack_pair("b", b)
+    x, sfa = _unpack("a", a)
+    w, sfb = _unpack("b", b)
+    if layout != "nt":
+        x, sfa, w, sfb = turned(layout, x, sfa, w, sfb)
     if out is None:
-        checks.matrix("a", x)
-        checks.matrix("b", w)
-        out = torch.empty(x.shape[0], w.shape[0], dtype=torch.bfloat16, device=x.device)
-    block_scaled_nt(x, sfa, w, sfb, out, static_b)
+        out = _empty_output(x, w, out_dtype, scaled=sfa is not None or sfb is not None)
+    elif out_dtype is not None:
+        checks.dtype("out", out, out_dtype)
+    gemm(Tensors(x, sfa, w, sfb, c, out), Options("auto", fast_accum, static_b), alpha, beta)
     return out
 
 
-def unpack_pair(name: str, pair: Pair) -> tuple[torch.Tensor, torch.Tensor]:
+def _unpack(name: str, operand: Operand) -> tuple[torch.Tensor, torch.Tensor | None]:
+    return (operand, None) if isinstance(operand, torch.Tensor) else unpack_pair(name, operand)
+
+
+def unpack_pair(name: str, pair: Operand) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (data, scale) of a tuple, list or ScaledTensor; ArgumentError for anything else."""
     try:
+        if isinstance(pair, torch.Tensor):
+            raise TypeError
         data, scale = pair
     except (TypeError, ValueError):
         raise ArgumentError(
@@ -77,91 +111,128 @@ def unpack_pair(name: str, pair: Pair) -> tuple[torch.Tensor, torch.Tensor]:
     return data, scale
 
 
-def block_scaled_nt(
+class Turned(NamedTuple):
+    """A as [M, K] and B as [N, K], with their scales."""
+
+    a: torch.Tensor
+    sfa: torch.Tensor | None
+    b: torch.Tensor
+    sfb: torch.Tensor | None
+
+
+def turned(
+    layout: str,
     a: torch.Tensor,
-    sfa: torch.Tensor,
+    sfa: torch.Tensor | None,
     b: torch.Tensor,
-    sfb: torch.Tensor,
-    d: torch.Tensor,
-    static_b: bool = False,
-) -> None:
-    """Write D = A @ B^T for 1x128 scales of A and 128x128 scales of B; see matmul()."""
+    sfb: torch.Tensor | None,
+) -> Turned:
+    """Return views of operands passed in `layout` as A [M, K] and B [N, K]; scales turn along."""
+    if layout not in ("nt", "nn", "tn", "tt"):
+        raise ArgumentError("layout", "value", '"nt", "nn", "tn" or "tt"', repr(layout))
+    if layout[0] == "t":
+        a, sfa = _transpose("a", a), _transpose_scale(sfa)
+    if layout[1] == "n":
+        b, sfb = _transpose("b", b), _transpose_scale(sfb)
+    return Turned(a, sfa, b, sfb)
+
+
+def _transpose(name: str, value: torch.Tensor) -> torch.Tensor:
+    checks.matrix(name, checks.tensor(name, value))
+    return value.t()
+
+
+def _transpose_scale(scale: torch.Tensor | None) -> torch.Tensor | None:
+    return scale.t() if isinstance(scale, torch.Tensor) and scale.dim() == 2 else scale
+
+
+def _empty_output(
+    a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype | None, scaled: bool
+) -> torch.Tensor:
+    for name, value in (("a", a), ("b", b)):
+        checks.matrix(name, checks.tensor(name, value))
+    if dtype is None:
+        dtype = torch.bfloat16
+        if a.dtype == torch.float16 or (a.dtype == torch.int8 and not scaled):
+            dtype = torch.float16 if a.dtype == torch.float16 else torch.int32
+    return torch.empty(a.shape[0], b.shape[0], dtype=dtype, device=a.device)
+
+
+def gemm(tensors: Tensors, options: Options, alpha: float = 1.0, beta: float = 1.0) -> None:
+    """Write D = alpha * A @ B^T + beta * C for A [M, K] and B [N, K]; see matmul()."""
+    a, sfa, b, sfb, c, d = tensors
+    if c is not None and beta == 0:
+        tensors, c = tensors._replace(c=None), None
     try:
         key = (
-            settings.version(), static_b,
+            settings.version(), options,
             a.get_device(), a.shape, a.stride(), a.dtype,
-            sfa.get_device(), sfa.shape, sfa.stride(), sfa.dtype,
             b.get_device(), b.shape, b.stride(), b.dtype,
-            sfb.get_device(), sfb.shape, sfb.stride(), sfb.dtype,
             d.get_device(), d.shape, d.stride(), d.dtype,
+            sfa is None or (sfa.get_device(), sfa.shape, sfa.stride(), sfa.dtype),
+            sfb is None or (sfb.get_device(), sfb.shape, sfb.stride(), sfb.dtype),
+            c is None or (
+                c.get_device(), c.shape, c.stride(), c.dtype,
+                c.data_ptr() == d.data_ptr(), beta == 1,
+            ),
+            alpha == 1,
         )  # fmt: skip
     except AttributeError:
-        for name, value in zip(("a", "sfa", "b", "sfb", "d"), (a, sfa, b, sfb, d), strict=True):
-            checks.tensor(name, value)
+        for name, value in zip(Tensors._fields, tensors, strict=True):
+            if value is not None or name in ("a", "b", "d"):
+                checks.tensor(name, value)
         raise
+    if c is not None:
+        checks.same_or_apart("c", c, d)
     run = _plans.get(key)
     if run is None:
-        run = _plan(a, sfa, b, sfb, d, static_b)
+        run = _plan(tensors, options, alpha, beta)
         # Plans are kept for CUDA tensors only: get_device() is -1 for every other kind of device.
         if a.is_cuda:
             if len(_plans) >= _MAX_PLANS:
                 _plans.clear()
             _plans[key] = run
-    run(a, sfa, b, sfb, d)
+    run(tensors, alpha, beta)
 
 
-def _plan(
-    a: torch.Tensor,
-    sfa: torch.Tensor,
-    b: torch.Tensor,
-    sfb: torch.Tensor,
-    d: torch.Tensor,
-    static_b: bool,
-) -> Run:
+def _plan(tensors: Tensors, options: Options, alpha: float, beta: float) -> Run:
     """Check everything but addresses, and return what runs such tensors from now on."""
-    problem = replace(_check(a, sfa, b, sfb, d), static_b=static_b)
+    problem = problem_of(tensors, options, alpha, beta)
     if problem.m == 0 or problem.n == 0:
         return _nothing
     if problem.k == 0:
-        return _zeros
-    if a.device.type == "cpu":
-        from .reference import block_scaled_gemm_nt
+        return _addend_alone
+    if tensors.a.device.type == "cpu":
+        return _on_cpu(problem)
+    checks.tma_extents(problem.n, problem.d_dtype.bytes)
+    for name, value in (("a", tensors.a), ("b", tensors.b)):
+        if name not in problem.transposed:
+            checks.tma_rows(name, value if _major(problem, name) == "k" else value.t())
+    for name, output in (("d", tensors.d), ("c", tensors.c)):
+        if output is not None:
+            checks.tma_rows(name, output)
+    from .kernels.runner import runner
 
-        return block_scaled_gemm_nt
-    checks.tma_extents(problem.n)
-    for name, value in (("a", a), ("b", b), ("d", d)):
-        checks.tma_rows(name, value)
-    from .kernels.runner import Runner
-
-    return Runner(problem, a, sfa, b, sfb, d)
-
-
-def _check(
-    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, d: torch.Tensor
-) -> GemmProblem:
-    for name, value in (("a", a), ("b", b), ("d", d)):
-        checks.matrix(name, checks.tensor(name, value))
-    for name, value in (("a", a), ("b", b)):
-        checks.dtype(name, value, E4M3.torch, "cast it with per_token_cast_to_fp8 or the like")
-    checks.dtype("d", d, BF16.torch)
-    (m, k), n = a.shape, b.shape[0]
-    checks.shape("b", b, (n, k), "A is [M, K] and B is [N, K]")
-    checks.shape("d", d, (m, n))
-    checks.scale("sfa", sfa, ROW_1X128, (m, k))
-    checks.scale("sfb", sfb, BLOCK_128X128, (n, k))
-    for name, value in (("sfa", sfa), ("b", b), ("sfb", sfb), ("d", d)):
-        checks.same_device(name, value, a.device)
-    if a.device.type not in ("cpu", "cuda"):
-        raise UnsupportedError(f"tensors on {a.device}", ["CPU and CUDA devices are served"])
-    for name, value in (("a", a), ("b", b), ("d", d)):
-        checks.rows_contiguous(name, value)
-    return GemmProblem.block_scaled(m, n, k)
+    return runner(problem, tensors)
 
 
-def _nothing(*tensors: torch.Tensor) -> None:
+def _major(problem: GemmProblem, name: str) -> str:
+    return problem.a_major if name == "a" else problem.b_major
+
+
+def _on_cpu(problem: GemmProblem) -> Run:
+    from . import reference
+
+    return lambda tensors, alpha, beta: reference.gemm(problem, tensors, alpha, beta)
+
+
+def _nothing(tensors: Tensors, alpha: float, beta: float) -> None:
     """Do nothing: D has no elements."""
 
 
-def _zeros(*tensors: torch.Tensor) -> None:
-    """Write zeros: a sum over nothing."""
-    tensors[-1].zero_()
+def _addend_alone(tensors: Tensors, alpha: float, beta: float) -> None:
+    """Write beta * C, or zeros: a sum over nothing."""
+    if tensors.c is None:
+        tensors.d.zero_()
+    else:
+        tensors.d.copy_(tensors.c if beta == 1 else tensors.c * beta)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from . import settings
-from .config import GemmConfig, from_index, select
+from .config import GemmConfig, choices, from_index
 from .errors import DeepGemmError, UnsupportedError
 from .problem import GemmProblem
 
@@ -56,29 +56,34 @@ def get_num_sms() -> int:
     return from_index(torch.cuda.current_device()).sm_count
 
 
-def warmup(m: Iterable[int], n: int, k: int, device: int | None = None) -> list[GemmConfig]:
-    """Compile and load every kernel that problems M x N x K choose, for all M in `m`.
+def warmup(
+    m: Iterable[int],
+    n: int,
+    k: int,
+    device: int | None = None,
+    *,
+    like: GemmProblem | None = None,
+) -> list[GemmConfig]:
+    """Compile and load every kernel that products M x N x K choose, for all M in `m`.
 
     Afterwards no call with these shapes, with static_b or without, compiles or loads anything, so
     it can be captured in a CUDA graph at once. Needs a GPU, allocates and launches nothing. Returns
     the configurations.
 
     Arguments:
-        m: e.g. range(1, 8193); one that needs no new kernel costs about a millisecond.
+        m: e.g. range(1, 8193); one that needs no new kernel costs about two milliseconds.
         device: CUDA device index; the current one where None.
+        like: the kind of product, its extents being ignored; None for e4m3 with scales of 1x128 and
+            128x128 into bf16.
     """
+    from .kernels import transpose
     from .kernels.plan import load
 
     index = torch.cuda.current_device() if device is None else device
-    spec = from_index(index)
-    cap = settings.current().num_sms
-    problems = [
-        GemmProblem.block_scaled(rows, n, k, static_b)
-        for rows in m
-        if rows > 0
-        for static_b in (False, True)
-    ]
-    configs = list(dict.fromkeys(select(problem, spec, cap) for problem in problems))
+    problem = replace(like or GemmProblem.block_scaled(0, 0, 0), n=n, k=k)
+    configs = list(choices(problem, m, from_index(index), settings.current().num_sms))
     for config in configs:
         load(config, index)
+    if problem.transposed:
+        transpose.load(index)
     return configs

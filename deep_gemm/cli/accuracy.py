@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,16 @@ from . import console
 if TYPE_CHECKING:
     import torch
 
+    from ..quant import Advice
     from ..testing.quant_error import LayerError
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One weight: the errors of its products, and the scales that its tensors need."""
+
+    layer: LayerError
+    advice: Advice
 
 
 def accuracy(
@@ -34,7 +44,8 @@ def accuracy(
 
     Errors are relative Frobenius errors against the float64 product of the unquantised operands.
     Activations are normal random with a few outlier channels, or come from a second file: the
-    tensor named like the weight, else the first one of the right width.
+    tensor named like the weight, else the first one of the right width. Each weight is shown with
+    the spread of its channels in orders of magnitude and the coarsest scales that will do.
     """
     for path in (file, activations):
         if path is not None and not path.is_file():
@@ -56,15 +67,16 @@ def accuracy(
 
 def measure_file(
     file: Path, activations: Path | None, rows: int, seed: int
-) -> tuple[list[LayerError], dict[str, str]]:
+) -> tuple[list[Measured], dict[str, str]]:
     """Return the layers measured, and the 2-D weights left out with the reason for each."""
     from safetensors import safe_open
 
+    from ..quant import advise
     from ..testing.quant_error import layer_error, random_activations
 
     device = console.device_type()
     inputs = _Activations(activations) if activations else None
-    layers: list[LayerError] = []
+    layers: list[Measured] = []
     skipped: dict[str, str] = {}
     with safe_open(file, "pt") as weights, _progress() as progress:
         names = [name for name in weights.keys() if len(weights.get_slice(name).get_shape()) == 2]
@@ -82,7 +94,8 @@ def measure_file(
             elif reason := _unusable(weight, x):
                 skipped[name] = reason
             else:
-                layers.append(layer_error(name, x, weight, device))
+                advice = advise(weight.to(device), x.to(device))
+                layers.append(Measured(layer_error(name, x, weight, device), advice))
     return layers, skipped
 
 
@@ -132,7 +145,7 @@ def _reasons(skipped: dict[str, str]) -> str:
     return "".join(f"\n  {name}: {reason}" for name, reason in skipped.items())
 
 
-def show(layers: list[LayerError], skipped: dict[str, str]) -> None:
+def show(layers: list[Measured], skipped: dict[str, str]) -> None:
     """Print a row per layer, the total, and what was left out."""
     from ..testing.quant_error import GRANULARITIES, total
 
@@ -140,29 +153,38 @@ def show(layers: list[LayerError], skipped: dict[str, str]) -> None:
         "relative error of the FP8 product by scales: one a tensor, one a channel (a row of A, "
         "a row of B), blocks (1x128 of A, 128x128 of B)",
         ("weight",),
-        ("n x k", "tensor", "channel", "block"),
+        ("n x k", "tensor", "channel", "block", "spread", "advice"),
     )
-    for layer in layers:
+    for found in layers:
+        layer, advice = found.layer, found.advice
         made.add_row(
             layer.name,
             f"{layer.n} x {layer.k}",
             *(console.percent(layer.error(g)) for g in GRANULARITIES),
+            f"{advice.spread:.2f}",
+            advice.recommendation.removeprefix("per_"),
         )
     made.add_section()
-    made.add_row("total", "", *(console.percent(total(layers, g)) for g in GRANULARITIES))
+    errors = [found.layer for found in layers]
+    made.add_row("total", "", *(console.percent(total(errors, g)) for g in GRANULARITIES))
     console.out.print(made)
     where = "the GPU kernel" if console.device_type() == "cuda" else "the CPU backend"
-    console.out.print(f"{layers[0].rows} rows of activations; block product by {where}.")
+    console.out.print(f"{errors[0].rows} rows of activations; block product by {where}.")
+    console.out.print(
+        "spread: log10 of the largest channel over the median one, rows of the weight or columns "
+        "of the activations; advice: the coarsest scales that will do."
+    )
     for name, reason in skipped.items():
         console.out.print(f"left out: {name}: {reason}", markup=False)
 
 
 def as_json(
-    layers: list[LayerError], skipped: dict[str, str], source: dict[str, str]
+    layers: list[Measured], skipped: dict[str, str], source: dict[str, str]
 ) -> dict[str, Any]:
     """Return every figure as JSON values."""
     from ..testing.quant_error import GRANULARITIES, total
 
+    errors = [found.layer for found in layers]
     return {
         **source,
         "device": console.device_type(),
@@ -170,8 +192,21 @@ def as_json(
         "layers": [
             {"name": layer.name, "n": layer.n, "k": layer.k, "rows": layer.rows}
             | {g: layer.error(g) for g in GRANULARITIES}
-            for layer in layers
+            | {"advice": _advice(found.advice)}
+            for found in layers
+            for layer in (found.layer,)
         ],
-        "total": {g: total(layers, g) for g in GRANULARITIES},
+        "total": {g: total(errors, g) for g in GRANULARITIES},
         "skipped": skipped,
+    }
+
+
+def _advice(advice: Advice) -> dict[str, Any]:
+    """Return the advice as JSON values: spread, recommendation, reason, and both ranges."""
+    ranges = {"weight": advice.weight, "activation": advice.activation}
+    return {
+        "spread": advice.spread,
+        "recommendation": advice.recommendation,
+        "reason": advice.reason,
+        **{name: asdict(found) for name, found in ranges.items() if found},
     }

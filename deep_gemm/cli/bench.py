@@ -7,18 +7,25 @@ import shlex
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import console
 
+if TYPE_CHECKING:
+    from ..testing.suite import Suite
+
 Row = dict[str, Any]
 Ints = list[int]
+HOST_KIND = "dense_fp8"  # the kind whose call is timed on the host
 
 
 def bench(
-    suite: Annotated[str, typer.Option(help="Which suite; there is one: dense.")] = "dense",
+    suite: Annotated[str, typer.Option(help="Which suites; there is one family: dense.")] = "dense",
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Only this kind of product; may repeat.")
+    ] = None,
     m: Annotated[Ints | None, typer.Option("-m", help="Only this M; may repeat.")] = None,
     n: Annotated[Ints | None, typer.Option("-n", help="Only this N; may repeat.")] = None,
     k: Annotated[Ints | None, typer.Option("-k", help="Only this K; may repeat.")] = None,
@@ -30,27 +37,41 @@ def bench(
         typer.Option("--json", help="Merge into this record; a folder means FOLDER/<gpu>.json."),
     ] = None,
 ) -> None:
-    """Time the dense FP8 shapes on this GPU beside cuBLASLt and torch on the same inputs.
+    """Time products on this GPU beside cuBLASLt and torch on the same inputs.
 
-    Each figure is the median replay of a CUDA graph whose calls rotate over inputs larger together
-    than L2. Up to M = 128, as in decoding with fixed weights, ours is called with static_b=True and
-    timed in its plain form as well. With -n and -k both given, any shape can be measured. Exit
-    status 1 where one of our own calls failed or gave wrong values.
+    Kinds: dense_fp8 (scales along K), dense_fp8_tensor, dense_fp8_row, dense_bf16, dense_int8 and
+    wgrad (FP8 weight gradients added into FP32). Each figure is the median replay of a CUDA graph
+    whose calls rotate over inputs larger together than L2. Up to M = 128, as in decoding with fixed
+    weights, ours is called with static_b=True and timed in its plain form as well. With -n and -k
+    both given, any shape can be measured. Exit status 1 where one of our own calls failed or gave
+    wrong values.
     """
     if suite != "dense":
         raise typer.BadParameter(f"no suite {suite!r}; there is one: dense", param_hint="--suite")
+    chosen, filters = suites_of(kind or []), (m or [], n or [], k or [])
     peers = read_peers(against) if against else []
     if reason := console.no_gpu_reason():
         console.fail(f"bench needs a Hopper GPU: {reason}")
-    rows, whole_suite = measure(m or [], n or [], k or []), not (m or n or k)
+    rows = measure(chosen, *filters)
     show_summary(rows, peers)
     part: Row = {"rows": rows}
-    if whole_suite:
+    if not any(filters) and any(one.kind == HOST_KIND for one in chosen):
         part |= host_and_first_call()
     if json_path:
-        write_record(json_path, part, command(against, m or [], n or [], k or []))
+        write_record(json_path, part, command(against, kind or [], *filters))
     if failed := [text for row in rows for text in failures(row)]:
         console.fail("\n".join(failed))
+
+
+def suites_of(kinds: Sequence[str]) -> list[Suite]:
+    """Return the suites of these kinds, all of them where none is named."""
+    from ..testing.suites import SUITES
+
+    for kind in kinds:
+        if kind not in SUITES:
+            known = ", ".join(SUITES)
+            raise typer.BadParameter(f"no kind {kind!r}; there are {known}", param_hint="--kind")
+    return [SUITES[kind] for kind in dict.fromkeys(kinds or SUITES)]
 
 
 def read_peers(path: Path) -> list[Row]:
@@ -61,48 +82,63 @@ def read_peers(path: Path) -> list[Row]:
         raise typer.BadParameter(f"{path}: {error!r}", param_hint="--against") from None
 
 
-def measure(ms: Ints, ns: Ints, ks: Ints) -> list[Row]:
-    """Measure the suite reduced to these values, printing each row as it is done."""
-    from ..testing import dense_suite
+def measure(chosen: Sequence[Suite], ms: Ints, ns: Ints, ks: Ints) -> list[Row]:
+    """Measure suites reduced to these values, printing each row as it is done."""
+    from ..testing import suite as suites
     from ..testing.timing import SmClock
 
-    wanted = dense_suite.shapes(ms, ns, ks)
-    if not wanted:
-        console.fail("no shape of the suite has these values of n or k; give both to add one")
-    console.out.print(HEADER, markup=False, soft_wrap=True)
-    rows = []
-    for row in dense_suite.measure(wanted, SmClock()):
-        console.out.print(line(row), markup=False, soft_wrap=True)
-        rows.append(row)
+    wanted = [(one, one.reduced(ms, ns, ks)) for one in chosen]
+    if not any(shapes for _, shapes in wanted):
+        console.fail("no shape of the suites has these values of n or k; give both to add one")
+    clock, rows = SmClock(), []
+    for one, shapes in wanted:
+        if shapes:
+            console.out.print(f"{one.title} ({one.kind})", markup=False)
+            console.out.print(header(one), markup=False, soft_wrap=True)
+        for row in suites.measure(one, shapes, clock):
+            console.out.print(line(row), markup=False, soft_wrap=True)
+            rows.append(row)
     return rows
 
 
-COLUMNS = (
-    ("m", 5), ("n", 6), ("k", 6), ("ours us", 9), ("plain us", 9), ("TFLOPS", 7), ("GB/s", 6),
-    ("floor", 6), ("MHz", 5), ("tensor us", 10), ("ratio", 6), ("block us", 10), ("ratio", 6),
-    ("row us", 10),
-)  # fmt: skip
-HEADER = " ".join(f"{name:>{width}}" for name, width in COLUMNS) + "  config"
+FORMS = {"ours": "ours us", "ours_plain": "plain us", "ours_promoted": "promoted us"}
+
+
+def header(suite: Suite) -> str:
+    """Return what stands above the rows of a suite."""
+    return " ".join(f"{name:>{width}}" for name, width in columns(suite)) + "  config"
+
+
+def columns(suite: Suite) -> list[tuple[str, int]]:
+    """Return name and width of the columns of a suite, all but the last."""
+    names = ["m", "n", "k", *(FORMS[form] for form in forms(suite))]
+    names += ["TFLOPS", "GB/s", "floor", "MHz"]
+    names += [name for peer in suite.columns for name in (f"{peer} us", "ratio")]
+    return [(name, max(len(name), 6)) for name in names]
+
+
+def forms(suite: Suite) -> list[str]:
+    """Return the forms of our call that any shape of a suite has."""
+    found = {form for shape in suite.shapes for form in suite.forms(*shape)}
+    return [form for form in FORMS if form in found]
 
 
 def line(row: Row) -> str:
     """Return one row as text: our times, rates, share of the floor, and the others' times.
 
-    The plain form has a time of its own up to M = 128; rates, floor and ratios are of `ours`.
+    Rates, floor and ratios are of `ours`.
     """
     from ..testing import summary
+    from ..testing.suites import SUITES
 
-    tensor, block = summary.versus("cublas_tensor")(row), summary.versus("cublas_block")(row)
-    share = summary.floor_share(row)
-    cells = (
-        row["m"], row["n"], row["k"],
-        _fixed(row.get("ours"), 2), _fixed(row.get("ours_plain"), 2),
-        _fixed(summary.tflops(row), 0), _fixed(summary.gbs(row), 0),
-        "-" if share is None else f"{100 * share:.0f}%", row.get("mhz") or "-",
-        _fixed(row.get("cublas_tensor"), 2), _fixed(tensor, 2),
-        _fixed(row.get("cublas_block"), 2), _fixed(block, 2), _fixed(row.get("torch_row"), 2),
-    )  # fmt: skip
-    aligned = (f"{cell!s:>{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+    suite, share = SUITES[row["kind"]], summary.floor_share(row)
+    cells = [row["m"], row["n"], row["k"], *(_fixed(row.get(form), 2) for form in forms(suite))]
+    cells += [_fixed(summary.tflops(row), 0), _fixed(summary.gbs(row), 0)]
+    cells += ["-" if share is None else f"{100 * share:.0f}%", row.get("mhz") or "-"]
+    for peer in suite.columns:
+        cells += [_fixed(row.get(peer), 2), _fixed(summary.versus(peer)(row), 2)]
+    widths = (width for _, width in columns(suite))
+    aligned = (f"{cell!s:>{width}}" for cell, width in zip(cells, widths, strict=True))
     return " ".join(aligned) + f"  {row['config']}"
 
 
@@ -111,7 +147,27 @@ def _fixed(value: float | None, digits: int) -> str:
 
 
 def show_summary(rows: Sequence[Row], peers: Sequence[Row]) -> None:
-    """Print the ratios by class of M against every library there are figures of."""
+    """Print the ratios against every library; those of dense_fp8 by class of M."""
+    from ..testing import summary
+
+    if dense := summary.of_kind(rows, "dense_fp8"):
+        _show_classes(dense, peers)
+    found = summary.outcomes(rows, peers)
+    if not found:
+        return
+    made = console.table(
+        "time of the other over ours (above 1: ours is faster), or TFLOPS",
+        ("product", "against"),
+        ("shapes", "geometric mean", "worst", "at m x n x k", "wanted", "met"),
+    )
+    verdicts = {None: "", True: "yes", False: "NO"}
+    for one in found:
+        cells = _figures(one.found)
+        made.add_row(one.title, one.found.label, *cells, one.comparison.wanted, verdicts[one.met])
+    console.out.print(made)
+
+
+def _show_classes(rows: Sequence[Row], peers: Sequence[Row]) -> None:
     from ..testing import summary
 
     made = console.table(
@@ -121,16 +177,14 @@ def show_summary(rows: Sequence[Row], peers: Sequence[Row]) -> None:
     )
     for label, ratio in summary.comparisons(peers).items():
         for found in summary.by_class(rows, ratio):
-            shape = " x ".join(map(str, found.worst_shape))
-            made.add_row(
-                label,
-                found.label,
-                str(found.count),
-                f"{found.mean:.3f}",
-                f"{found.worst:.3f}",
-                shape,
-            )
+            made.add_row(label, found.label, *_figures(found))
     console.out.print(made)
+
+
+def _figures(found: Any) -> tuple[str, str, str, str]:
+    """Return the cells of a summary: how many, mean, worst and where."""
+    shape = " x ".join(map(str, found.worst_shape))
+    return str(found.count), f"{found.mean:.3f}", f"{found.worst:.3f}", shape
 
 
 def host_and_first_call() -> Row:
@@ -146,10 +200,12 @@ def host_and_first_call() -> Row:
     return {"host_us": host, "first_call_s": first["empty"], "first_call_kept_s": first["kept"]}
 
 
-def command(against: Path | None, ms: Ints, ns: Ints, ks: Ints) -> str:
+def command(against: Path | None, kinds: Sequence[str], ms: Ints, ns: Ints, ks: Ints) -> str:
     """Return the command that repeats a measurement, without the folders of this machine."""
     words = ["deep-gemm", "bench", "--suite", "dense"]
-    for option, values in (("-m", ms), ("-n", ns), ("-k", ks)):
+    given: tuple[tuple[str, Sequence[object]], ...]
+    given = (("--kind", kinds), ("-m", ms), ("-n", ns), ("-k", ks))
+    for option, values in given:
         words += [word for value in values for word in (option, str(value))]
     if against:
         words += ["--against", against.name if against.is_absolute() else against.as_posix()]
@@ -172,8 +228,7 @@ def write_record(target: Path, part: Row, command: str) -> None:
 
 def failures(row: Row) -> list[str]:
     """Return a sentence for each form of our call that gave no figure."""
-    forms = [form for form in ("ours", "ours_plain") if form == "ours" or form in row]
-    shape, errors = f"{row['m']} x {row['n']} x {row['k']}", row.get("errors", {})
-    return [
-        f"{shape}, {form}: {errors.get(form, 'no figure')}" for form in forms if not row.get(form)
-    ]
+    named = [form for form in FORMS if form == "ours" or form in row]
+    what = f"{row['kind']} {row['m']} x {row['n']} x {row['k']}"
+    errors = row.get("errors", {})
+    return [f"{what}, {one}: {errors.get(one, 'no figure')}" for one in named if not row.get(one)]

@@ -10,6 +10,7 @@ import typer
 from rich.progress import track
 
 from . import console
+from .products import FastAccum, Layout, Operands, Output, Scales, product
 
 
 def compile_ahead(
@@ -20,6 +21,11 @@ def compile_ahead(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=1, help="Compilations at a time.")
     ] = os.cpu_count() or 1,
+    operands: Operands = "e4m3",
+    scales: Scales = None,
+    output: Output = "bf16",
+    layout: Layout = "nt",
+    fast_accum: FastAccum = False,
 ) -> None:
     """Compile every kernel that a product with this N and K can use for M up to --max-m.
 
@@ -30,9 +36,10 @@ def compile_ahead(
     from ..jit import cache
     from . import kernels
 
+    problem = product((1, n, k), operands, scales, output, layout, fast_accum)
     start = time.perf_counter()
     with console.out.status("choosing configurations"):
-        wanted = kernels.configurations(n, k, max_m, config.by_name(device))
+        wanted = config.choices(problem, range(1, max_m + 1), config.by_name(device))
     made = console.table(
         f"kernels for N = {n}, K = {k}, M = 1 to {max_m} on {device}",
         ("configuration", "M"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import console
+from .products import FastAccum, Layout, Operands, Output, Scales, product
 
 if TYPE_CHECKING:
     from ..config import DeviceSpec
@@ -27,6 +28,11 @@ def diagnose(
         typer.Option(help="Choose for this GPU, by name; else for the one here, else for h200."),
     ] = None,
     candidates: Annotated[int, typer.Option(min=1, help="Configurations to show.")] = 8,
+    operands: Operands = "e4m3",
+    scales: Scales = None,
+    output: Output = "bf16",
+    layout: Layout = "nt",
+    fast_accum: FastAccum = False,
 ) -> None:
     """Print device, versions, cache, and the configuration of a product with the runners-up.
 
@@ -34,13 +40,13 @@ def diagnose(
     padding it takes. The chosen kernel is compiled where it is not in the cache yet; no GPU is
     needed.
     """
-    from ..problem import GemmProblem
     from . import padding
 
+    problem = product((m, n, k), operands, scales, output, layout, fast_accum)
     show_machine()
     show_cache()
     spec = _spec(device)
-    problem = GemmProblem.block_scaled(m, n, k)
+    console.out.print(problem.describe(), markup=False, soft_wrap=True)
     show_padding(problem, spec)
     problem = padding.served(problem)
     show_choice(problem, spec, candidates)

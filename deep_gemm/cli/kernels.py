@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from ..config import DeviceSpec, GemmConfig, select
+from ..config import GemmConfig
 from ..config.smem_plan import plan
 from ..jit import Built, build
 from ..kernels.gemm_sm90 import translation_unit
-from ..problem import GemmProblem
 
 
 @dataclass(frozen=True)
@@ -44,20 +43,6 @@ class Ahead:
 
 
 COLUMNS = ("ready after s", "registers", "spill bytes", "shared KiB")
-
-
-def configurations(n: int, k: int, max_m: int, device: DeviceSpec) -> dict[GemmConfig, list[int]]:
-    """Return every configuration select() answers for m in 1..max_m, with the m's it serves.
-
-    With static_b and without: an m that has another configuration with it stands under both. Costs
-    about two milliseconds for each m.
-    """
-    found: dict[GemmConfig, list[int]] = {}
-    for m in range(1, max_m + 1):
-        problems = [GemmProblem.block_scaled(m, n, k, static_b) for static_b in (False, True)]
-        for config in dict.fromkeys(select(problem, device) for problem in problems):
-            found.setdefault(config, []).append(m)
-    return found
 
 
 def build_config(config: GemmConfig) -> Ahead:

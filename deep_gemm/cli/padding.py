@@ -14,7 +14,6 @@ from ..errors import ArgumentError
 from ..problem import GemmProblem
 from ..quant.layout import TMA_ALIGNMENT_BYTES, align, get_tma_aligned_size, line_aligned_size
 
-SERVED_N = 8  # a TMA store ends rows of D at 16 bytes
 BLOCK = 128  # of N and K that share a scale
 AS_IT_IS = "as it is"
 
@@ -32,7 +31,7 @@ class Choice:
 def refusals(problem: GemmProblem) -> list[str]:
     """Return why the CUDA path refuses these extents, in sentences."""
     try:
-        checks.tma_extents(problem.n)
+        checks.tma_extents(problem.n, problem.d_dtype.bytes)
     except ArgumentError as error:
         return [str(error)]
     return []
@@ -50,8 +49,8 @@ def pitch(problem: GemmProblem) -> str | None:
 
 
 def served(problem: GemmProblem) -> GemmProblem:
-    """Return the smallest problem that holds this one and is served: N to 8."""
-    return replace(problem, n=align(problem.n, SERVED_N))
+    """Return the smallest problem that holds this one and is served: rows of D fill 16 bytes."""
+    return replace(problem, n=get_tma_aligned_size(problem.n, problem.d_dtype.bytes))
 
 
 def choices(problem: GemmProblem, spec: DeviceSpec, num_sms: int = 0) -> list[Choice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .candidates import candidates
 from .device import DeviceSpec, by_name, from_index
 from .legality import reasons
-from .select import Candidate, explain, forced, select
+from .select import Candidate, choices, explain, forced, select
 from .tile import GemmConfig, StoreConfig, TileConfig
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "TileConfig",
     "by_name",
     "candidates",
+    "choices",
     "explain",
     "forced",
     "from_index",

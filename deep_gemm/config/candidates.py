@@ -6,16 +6,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from ..problem import GemmProblem
-from .cost_model import K_BLOCK_CYCLES, SWAPPED_K_BLOCK_CYCLES
+from ..problem import BLOCK_SCALED, Form, GemmProblem
+from .cost_model import K_BLOCK_CYCLES, ROWS_K_BLOCK_CYCLES, SWAPPED_K_BLOCK_CYCLES
 from .device import DeviceSpec
-from .legality import MAX_STAGES, reasons
+from .legality import MAX_STAGES, is_box, reasons
 from .smem_plan import plan
-from .tile import WAVE_M, GemmConfig, StoreConfig, TileConfig
+from .tile import SWIZZLED_BYTES, WAVE_M, GemmConfig, StoreConfig, TileConfig
 
 _NO_STORE = StoreConfig(0, 0, 0)
+# Bytes of output that a warpgroup stages at once; more of bf16 beside partial sums, whose tiles are
+# small for their registers.
+MAX_STAGED, MAX_STAGED_BLOCK = 16 << 10, 36 << 10
 _WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}  # by BLOCK_M
 # K split over a cluster: (BLOCK_M, BLOCK_N, split_k, cluster_m, cluster_n, ctas_per_sm).
+# Tiles whose sums stay in the tensor core.
+DIRECT_TILES = (
+    (64, 32), (64, 64), (64, 96), (64, 128), (64, 160), (64, 192), (64, 256),
+    (128, 32), (128, 64), (128, 96), (128, 112), (128, 128), (128, 144), (128, 160), (128, 176),
+    (128, 192), (128, 208), (128, 224), (128, 256),
+    (192, 128), (192, 192), (256, 64), (256, 96), (256, 112), (256, 128),
+)  # fmt: skip
 _SPLIT = (
     (64, 32, 2, 1, 1, 1), (64, 32, 2, 1, 1, 2), (64, 32, 4, 1, 1, 1),
     (64, 64, 2, 1, 1, 1), (64, 64, 4, 1, 1, 1), (64, 64, 4, 2, 1, 1), (64, 64, 8, 1, 1, 1),
@@ -33,14 +43,15 @@ _SWAPPED = {
 
 
 @cache
-def candidates(device: DeviceSpec) -> tuple[GemmConfig, ...]:
-    """Return all legal configurations for a device, each with as many stages as fit."""
-    found = (complete(config, device) for config in _enumerate())
+def candidates(device: DeviceSpec, form: Form = BLOCK_SCALED) -> tuple[GemmConfig, ...]:
+    """Return all legal configurations of a form for a device, each with as many stages as fit."""
+    tiles = {"none": _direct, "rows": _rows}.get(form.promotion, _promoted)()
+    found = (complete(replace(config, form=form), device) for config in tiles)
     return tuple(config for config in found if not reasons(config, device))
 
 
-def _enumerate() -> Iterator[GemmConfig]:
-    """Yield tiles with their clusters, neither stages nor store chosen yet."""
+def _promoted() -> Iterator[GemmConfig]:
+    """Yield tiles whose sums are promoted, with their clusters; neither stages nor store chosen."""
     for block_m, block_n in K_BLOCK_CYCLES:
         for cluster_m, cluster_n in _clusters(block_m, block_n):
             yield GemmConfig(_tile(block_m, block_n), cluster_m, cluster_n, 0, _NO_STORE)
@@ -48,6 +59,35 @@ def _enumerate() -> Iterator[GemmConfig]:
         yield GemmConfig(
             _tile(block_m, block_n), cluster_m, cluster_n, 0, _NO_STORE, split_k, False, ctas_per_sm
         )
+    for block_m, block_n in SWAPPED_K_BLOCK_CYCLES:
+        for split_k, ctas_per_sm in _SWAPPED[block_m]:
+            yield GemmConfig(
+                _tile(block_m, block_n), 1, 1, 0, _NO_STORE, split_k, True, ctas_per_sm
+            )
+
+
+def _rows() -> Iterator[GemmConfig]:
+    """Yield tiles promoted with scales of rows and of columns, likewise."""
+    for block_m, block_n in ROWS_K_BLOCK_CYCLES:
+        for cluster_m, cluster_n in _clusters(block_m, block_n):
+            yield GemmConfig(_tile(block_m, block_n), cluster_m, cluster_n, 0, _NO_STORE)
+        if block_m == 64 or block_n <= 96:
+            for split_k in (2, 4):
+                yield GemmConfig(_tile(block_m, block_n), 1, 1, 0, _NO_STORE, split_k)
+
+
+def _direct() -> Iterator[GemmConfig]:
+    """Yield tiles whose sums stay in the tensor core, likewise."""
+    for block_m, block_n in DIRECT_TILES:
+        tile = _tile(block_m, block_n)
+        yield GemmConfig(tile, 1, 1, 0, _NO_STORE)
+        if block_n % 16 == 0:
+            yield GemmConfig(tile, 2, 1, 0, _NO_STORE)
+        if block_m >= 128 and (block_n >= 128 or block_m == 256):
+            yield GemmConfig(tile, 1, 2, 0, _NO_STORE)
+        if block_m <= 128 and block_n <= 128:
+            for split_k in (2, 4):
+                yield GemmConfig(tile, 1, 1, 0, _NO_STORE, split_k)
     for block_m, block_n in SWAPPED_K_BLOCK_CYCLES:
         for split_k, ctas_per_sm in _SWAPPED[block_m]:
             yield GemmConfig(
@@ -86,17 +126,24 @@ def complete(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
 
 
 def store_choice(config: GemmConfig) -> StoreConfig:
-    """Return how a tile's output is staged: whole, in the widest boxes that its columns allow.
+    """Return how a tile's output is staged: in the widest boxes that its columns allow, whole if
+    that leaves room for stages, else box by box in two slabs.
 
-    Boxes of 64, 32 or 16 columns are swizzled; an odd number of 8 columns is one box without. Extra
-    columns are one box more.
+    Boxes whose rows are 128, 64 or 32 bytes are swizzled; an odd number of 16 bytes is one box
+    without. Extra columns are one box more.
     """
-    piece, extra, waves = config.piece_n, config.extra_n, config.tile.waves
+    form, piece, extra = config.form, config.piece_n, config.extra_n
+    widths = [size // form.d.bytes for size in reversed(SWIZZLED_BYTES)]
     if config.swapped:
-        return StoreConfig(WAVE_M, piece, waves)
+        return StoreConfig(widths[0], piece, config.tile.waves)
+    block = form.promotion == "block" and form.d.bytes == 2
     boxed = piece - extra or extra
-    box = next((b for b in (64, 32, 16) if boxed % b == 0), boxed)
-    return StoreConfig(box, piece, waves)
+    rests = (0,) if block else tuple(n for n in range(0, 64, 8) if is_box(n * form.d.bytes))
+    box = next((w for w in widths if w <= boxed and boxed % w in (0, *rests)), boxed)
+    staged = WAVE_M * piece * form.d.bytes * config.tile.waves
+    if not extra and staged > (MAX_STAGED_BLOCK if block else MAX_STAGED):
+        return StoreConfig(box, max(box, widths[0] // box * box), 2)
+    return StoreConfig(box, piece, config.tile.waves)
 
 
 def deepest(config: GemmConfig, device: DeviceSpec) -> GemmConfig:

@@ -3,8 +3,8 @@
 In a k-block of a CTA two things overlap: its MMAs, with what of the promotion does not hide under
 them, and the copies that fill its stage. Tiles run in waves over the SMs; the whole overlaps with
 what it moves through device memory, and no kernel draws more power than the card gives. Every
-constant is fitted to sweeps (benchmarks/sweep.py; NVIDIA H200, CUDA 13.0, 2026-11-29, 84 dense
-shapes; docs/findings.md says how well).
+constant is fitted to sweeps (benchmarks/sweep.py; NVIDIA H200, CUDA 13.0, 2026-11-29; how well,
+docs/findings.md says).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..problem import GemmProblem
 from .device import DeviceSpec
-from .tile import BLOCK_K, WAVE_M, GemmConfig
+from .tile import ROW_BYTES, WAVE_M, GemmConfig
 
 # SM cycles of one k-block with its operands in shared memory, by (BLOCK_M, BLOCK_N). A tile is a
 # candidate if it stands here. Tokens are rows in the first table, columns in the second.
@@ -29,32 +29,93 @@ SWAPPED_K_BLOCK_CYCLES = {
     (64, 8): 138, (64, 16): 130, (64, 32): 117,
     (128, 8): 269, (128, 16): 264, (128, 32): 305,
 }  # fmt: skip
+# The same where rows and columns have scales along K.
+ROWS_K_BLOCK_CYCLES = {
+    (64, 32): 220, (64, 64): 330, (64, 96): 450, (64, 128): 560,
+    (128, 64): 555, (128, 96): 715, (128, 104): 750, (128, 112): 785, (128, 120): 818,
+    (128, 128): 850, (128, 136): 890,
+}  # fmt: skip
 
-FITTED_CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
-FIXED_US = 2.35  # launch, set-up, first load, last store
-IDLE_SMS_US = 0.356  # less of it where half the SMs are free: the next kernel sets up on them
-RESIDENT_US = 0.01  # less of it where two kernels fit one SM
-LARGE_CLUSTER_US = 0.25  # more of it for clusters above 2
+CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
 FILL_BYTES = 80.0  # per cycle, into the shared memory of an SM
-LOAD_LATENCY = 402.0  # cycles of a stage's loads that no other stage hides, over the stages
-CLUSTER_CYCLES = 41.6  # per k-block, of waiting for the other CTA's releases
-SMALL_CLUSTER_CYCLES = 7.9  # the same for tiles of 64 rows
-TILE_CYCLES = 529.0  # per tile: the pipeline drains, the results leave
-TILE_AREA_CYCLES = 661.0  # and per 128 x 128 of it
-EXCHANGE_US = 0.311  # of a sum over a cluster, beside its bytes
-EXCHANGE_BYTES = 17.4  # per cycle, from an SM to the others of its cluster
-POWER_FLOPS = 2.86e9  # per microsecond, if operands cost no power to move
-POWER_PER_ROW = 73.1  # rows of an operand moved for each row or column it meets, against a FLOP
-CAMPING = 0.11  # slower reads of rows that lie a multiple of CAMPING_BYTES apart
-CAMPING_BYTES = 8192
-CAMPING_SPLITS = 4  # at so many places of K at once the reads spread again
+CAMPING_BYTES = 8192  # reads of rows that lie a multiple of this apart are slower
+CAMPING_SPLITS = 4  # at so many places of K at once they spread again
 EARLY_HBM_US = 4.2e6  # bytes of B per microsecond that are read before the kernel ahead has ended
 EARLY_FREE_US = 3.5  # of them that fill the wait alone
 EARLY_GAIN, EARLY_GAIN_WIDE, EARLY_MOST_US = 0.5, 3.61, 1.43
-LAST_STORE = 0.72  # of the last wave's output time is not hidden
+# FLOPs for the power of one FP8 FLOP.
+POWER_OF = {"e4m3": 1.0, "e5m2": 1.0, "int8": 1.28, "bf16": 0.67, "fp16": 0.67}
 
 _SHARPNESS = 8  # of the larger of two in a k-block, and of three below
 _SHARPNESS_WHOLE = 4
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Constants of kernels that sum alike.
+
+    fixed_us: launch, set-up, first load, last store.
+    idle_sms_us: less of it where half the SMs are free: the next kernel sets up on them.
+    resident_us: less of it where two CTAs fit one SM.
+    large_cluster_us: more of it for clusters above 2.
+    load_latency: cycles of a stage's loads that no other stage hides, over the stages.
+    cluster_cycles, small_cluster_cycles: per k-block, of waiting for the other CTA's releases, in
+        tiles of more than 64 rows, of 64.
+    tile_cycles: per tile, the pipeline drains, the results leave; tile_area_cycles: and per 128 x
+        128 of it; slab_cycles: and per 64 x 128 of one warpgroup.
+    exchange_us: of a sum over a cluster, beside its bytes; exchange_bytes: per cycle, from an SM to
+        the others of its cluster.
+    power_flops: FP8 operations per microsecond, if operands cost no power to move.
+    power_per_row: rows of an operand moved for each row or column it meets, against a FLOP.
+    camping: share by which reads of rows CAMPING_BYTES apart are slower.
+    last_store: share of the last wave's output time that is not hidden.
+    sm_bytes: per microsecond, from device memory to one CTA.
+    block_cycles: of a k-block, for waiting, starting and ending its MMAs.
+    shared_bytes: per cycle, into the shared memory of an SM and out of it together.
+    lone: of a k-block's cycles, where a single warpgroup has none beside it.
+    reread: share by which reads of weights are slower for every further cluster that reads them.
+    """
+
+    fixed_us: float
+    idle_sms_us: float
+    resident_us: float
+    large_cluster_us: float
+    load_latency: float
+    cluster_cycles: float
+    small_cluster_cycles: float
+    tile_cycles: float
+    tile_area_cycles: float
+    exchange_us: float
+    exchange_bytes: float
+    power_flops: float
+    power_per_row: float
+    camping: float
+    last_store: float
+    sm_bytes: float = float("inf")
+    block_cycles: float = 0.0
+    shared_bytes: float = 128.0
+    slab_cycles: float = 0.0
+    lone: float = 1.0
+    reread: float = 0.0
+
+
+PROMOTED = Fit(
+    fixed_us=2.35, idle_sms_us=0.356, resident_us=0.01, large_cluster_us=0.25, load_latency=402,
+    cluster_cycles=41.6, small_cluster_cycles=7.9, tile_cycles=529, tile_area_cycles=661,
+    exchange_us=0.311, exchange_bytes=17.4, power_flops=2.86e9, power_per_row=73.1,
+    camping=0.11, last_store=0.72,
+)  # fmt: skip
+DIRECT = Fit(
+    fixed_us=1.03, idle_sms_us=0.71, resident_us=0, large_cluster_us=0.267, load_latency=402,
+    cluster_cycles=33.5, small_cluster_cycles=0, tile_cycles=443, tile_area_cycles=692,
+    exchange_us=0.308, exchange_bytes=12.3, power_flops=2.5e9, power_per_row=54,
+    camping=0.103, last_store=1.68, sm_bytes=48e3, block_cycles=53.9, shared_bytes=245,
+    slab_cycles=417, lone=1.37, reread=0.167,
+)  # fmt: skip
+
+
+def _fit(config: GemmConfig) -> Fit:
+    return DIRECT if config.form.promotion == "none" else PROMOTED
 
 
 @dataclass(frozen=True)
@@ -74,22 +135,31 @@ def estimate(
     tiles, slots = _tiles(problem, config), _slots(config, num_sms)
     waves = -(-tiles // slots)
     ctas = min(tiles, slots) * config.cluster
-    k_blocks = -(-problem.k // (BLOCK_K * config.split_k))
+    k_blocks = -(-problem.k // (config.form.block_k * config.split_k))
     compute, fill = _compute_cycles(config), _fill_cycles(problem, config)
     per_block = _both(_SHARPNESS, compute, fill) + _cluster_cycles(config)
     parts = {
         "mma" if compute >= fill else "copies": waves
         * (k_blocks * per_block + _tile_cycles(config))
-        / FITTED_CLOCK_MHZ,
-        "device memory": _memory_us(problem, config, device, waves),
+        / CLOCK_MHZ,
+        "device memory": _memory_us(problem, config, device, slots),
         "power": _power_us(problem, config),
     }
     us = _fixed_us(config, ctas, num_sms) + _both(_SHARPNESS_WHOLE, *parts.values())
-    us += waves * _exchange_us(config) + _last_store_us(problem, device, waves)
+    us += waves * _exchange_us(config)
+    us += _fit(config).last_store * _last_output_bytes(problem, waves) / device.hbm_bytes_per_us
+    us += _transpose_us(problem, device)
     if problem.static_b:
         blocks = early_blocks(config, problem.k, ctas, device.sm_count)
         us -= _early_us(config, blocks, ctas)
     return Estimate(us, waves, per_block, max(parts, key=lambda name: parts[name]))
+
+
+def _transpose_us(problem: GemmProblem, device: DeviceSpec) -> float:
+    """Return the time of the kernels that transpose 8-bit operands first."""
+    extents = {"a": problem.m, "b": problem.n}
+    moved = (2 * extents[name] * problem.k for name in problem.transposed)
+    return sum(PROMOTED.fixed_us + size / device.hbm_bytes_per_us for size in moved)
 
 
 def early_blocks(config: GemmConfig, k: int, ctas: int, sm_count: int) -> int:
@@ -102,7 +172,7 @@ def early_blocks(config: GemmConfig, k: int, ctas: int, sm_count: int) -> int:
     """
     if 2 * ctas <= sm_count:
         return 0
-    stages, k_blocks = config.num_stages, -(-k // (BLOCK_K * config.split_k))
+    stages, k_blocks = config.num_stages, -(-k // (config.form.block_k * config.split_k))
     share = stages * 3 // 4 if config.swapped else stages // 2
     return min(share, k_blocks, max(8, k_blocks // 2))
 
@@ -127,53 +197,80 @@ def _slots(config: GemmConfig, num_sms: int) -> int:
 
 def _compute_cycles(config: GemmConfig) -> float:
     shape = config.tile.block_m, config.tile.block_n
-    known = (SWAPPED_K_BLOCK_CYCLES if config.swapped else K_BLOCK_CYCLES).get(shape)
+    if config.form.promotion == "none":
+        lone = DIRECT.lone if shape[0] == WAVE_M and not config.swapped else 1.0
+        return _direct_cycles(*shape) * lone
+    table = ROWS_K_BLOCK_CYCLES if config.form.promotion == "rows" else K_BLOCK_CYCLES
+    known = (SWAPPED_K_BLOCK_CYCLES if config.swapped else table).get(shape)
     # Outside the tables: the MMAs, half again.
     return known or 1.5 * shape[0] * shape[1] / 32 + 100
+
+
+def _direct_cycles(rows: int, columns: int) -> float:
+    """Return the cycles of a k-block whose sums stay in the tensor core.
+
+    Two for each column of a 64-row wave, or what shared memory takes: every wave reads its rows and
+    all columns, the copies write both.
+    """
+    waves = rows // WAVE_M
+    moved = waves * (WAVE_M + columns) + rows + columns
+    busy = max(2.0 * columns * waves, moved * ROW_BYTES / DIRECT.shared_bytes)
+    return busy + DIRECT.block_cycles
 
 
 def _fill_cycles(problem: GemmProblem, config: GemmConfig) -> float:
     rows, columns = config.oriented(problem.m, problem.n)
     filled = min(config.tile.block_m, rows) + min(config.tile.block_n, columns)
-    return max(filled * BLOCK_K / FILL_BYTES, LOAD_LATENCY / config.num_stages)
+    return max(filled * ROW_BYTES / FILL_BYTES, _fit(config).load_latency / config.num_stages)
 
 
 def _cluster_cycles(config: GemmConfig) -> float:
     if config.multicast == 1 or (config.tile.block_m == WAVE_M and config.split_k > 1):
         return 0.0
-    return SMALL_CLUSTER_CYCLES if config.tile.block_m == WAVE_M else CLUSTER_CYCLES
+    fit = _fit(config)
+    return fit.small_cluster_cycles if config.tile.block_m == WAVE_M else fit.cluster_cycles
 
 
 def _tile_cycles(config: GemmConfig) -> float:
-    return TILE_CYCLES + TILE_AREA_CYCLES * config.tile.block_m * config.tile.block_n / 128**2
+    fit, tile = _fit(config), config.tile
+    area = fit.tile_area_cycles * tile.block_m * tile.block_n / 128**2
+    return fit.tile_cycles + area + fit.slab_cycles * tile.waves * tile.block_n / 128
 
 
-def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, waves: int) -> float:
-    camping = problem.k % CAMPING_BYTES == 0 and config.split_k < CAMPING_SPLITS
+def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, slots: int) -> float:
+    pitch = problem.k * problem.b_dtype.bytes
+    waves = -(-_tiles(problem, config) // slots)
+    camping = pitch % CAMPING_BYTES == 0 and config.split_k < CAMPING_SPLITS
     moved = problem.bytes - _last_output_bytes(problem, waves)
-    return moved / device.hbm_bytes_per_us * (1 + CAMPING * camping)
+    readers = -(-problem.m // (config.tile.block_m * config.cluster_m)) if not config.swapped else 1
+    weights = problem.n * problem.k * problem.b_dtype.bytes
+    moved += _fit(config).reread * min(readers - 1, 3) * weights
+    # The last wave may be too few CTAs to draw the full rate.
+    tiles = _tiles(problem, config)
+    last = tiles - (waves - 1) * slots
+    rate = min(device.hbm_bytes_per_us, last * config.cluster * _fit(config).sm_bytes)
+    moved *= 1 + last / tiles * (device.hbm_bytes_per_us / rate - 1)
+    return moved / device.hbm_bytes_per_us * (1 + _fit(config).camping * camping)
 
 
 def _last_output_bytes(problem: GemmProblem, waves: int) -> float:
     return problem.m * problem.n * problem.d_dtype.bytes / waves
 
 
-def _last_store_us(problem: GemmProblem, device: DeviceSpec, waves: int) -> float:
-    return LAST_STORE * _last_output_bytes(problem, waves) / device.hbm_bytes_per_us
-
-
 def _power_us(problem: GemmProblem, config: GemmConfig) -> float:
     tile = config.tile
     moved = 1 / (tile.block_n * config.cluster_n) + 1 / (tile.block_m * config.cluster_m)
-    return problem.flops / POWER_FLOPS * (1 + POWER_PER_ROW * moved)
+    fit = _fit(config)
+    power_flops = fit.power_flops * POWER_OF[config.form.a.name]
+    return problem.flops / power_flops * (1 + fit.power_per_row * moved)
 
 
 def _fixed_us(config: GemmConfig, ctas: int, num_sms: int) -> float:
+    fit = _fit(config)
+    saved = fit.idle_sms_us * min(1.0, 2 * (num_sms - ctas) / num_sms)
     if config.ctas_per_sm > 1:
-        fixed = FIXED_US - RESIDENT_US
-    else:
-        fixed = FIXED_US - IDLE_SMS_US * min(1.0, 2 * (num_sms - ctas) / num_sms)
-    return fixed + (LARGE_CLUSTER_US if config.cluster > 2 else 0.0)
+        saved = fit.resident_us
+    return fit.fixed_us - saved + (fit.large_cluster_us if config.cluster > 2 else 0.0)
 
 
 def _exchange_us(config: GemmConfig) -> float:
@@ -182,7 +279,8 @@ def _exchange_us(config: GemmConfig) -> float:
     owners = -(-config.tile.block_n // config.piece_n)
     rows = WAVE_M * config.tile.num_math_warpgroups
     sent = (owners - 1) * rows * config.piece_n * 4
-    return EXCHANGE_US + sent / EXCHANGE_BYTES / FITTED_CLOCK_MHZ
+    fit = _fit(config)
+    return fit.exchange_us + sent / fit.exchange_bytes / CLOCK_MHZ
 
 
 def _early_us(config: GemmConfig, blocks: int, ctas: int) -> float:
@@ -190,7 +288,7 @@ def _early_us(config: GemmConfig, blocks: int, ctas: int) -> float:
     rows = config.tile.block_m if config.swapped else config.tile.block_n
     if config.cluster_m > 1 and not config.swapped:
         return 0.0  # weights that arrive by multicast wait for both CTAs
-    read_us = ctas * blocks * rows * BLOCK_K / EARLY_HBM_US
+    read_us = ctas * blocks * rows * ROW_BYTES / EARLY_HBM_US
     wide = config.swapped and config.tile.block_m > WAVE_M
     gain = (read_us - EARLY_FREE_US) * (EARLY_GAIN_WIDE if wide else EARLY_GAIN)
     return min(EARLY_MOST_US, max(0.0, gain))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .device import DeviceSpec
 from .smem_plan import plan
-from .tile import SCALE_N, SWIZZLED, WAVE_M, GemmConfig
+from .tile import BOX_MN, SCALE_N, SWIZZLED_BYTES, WAVE_M, GemmConfig
 
 MAX_STAGES = 16
 MAX_CLUSTER = 8  # CTAs of a cluster on every Hopper GPU
@@ -14,7 +14,9 @@ def reasons(config: GemmConfig, device: DeviceSpec) -> list[str]:
     """Return why a configuration cannot be built for a device; an empty list means it can."""
     if config.split_k < 1 or config.ctas_per_sm < 1:
         return [f"K split over {config.split_k} CTAs, {config.ctas_per_sm} CTAs an SM; 1 at least"]
-    return _tile(config) + _cluster(config) + _store(config) + _storage(config, device)
+    return (
+        _tile(config) + _form(config) + _cluster(config) + _store(config) + _storage(config, device)
+    )
 
 
 def _tile(config: GemmConfig) -> list[str]:
@@ -36,6 +38,27 @@ def _tile(config: GemmConfig) -> list[str]:
         )
     if config.accumulators > limit:
         found.append(f"{config.accumulators} registers of sums in a thread; {limit} fit")
+    return found
+
+
+def _form(config: GemmConfig) -> list[str]:
+    """Return what a form of product does not allow a tile to be."""
+    form, block_n, found = config.form, config.tile.block_n, []
+    if form.integer and block_n > 24 and block_n % 16:
+        found.append(f"BLOCK_N = {block_n}; wgmma of INT8 takes 8, 24 and multiples of 16")
+    if form.promotion == "rows" and (config.swapped or config.tile.waves > 1):
+        found.append("1x128 scales of both operands with tokens as columns, or several waves")
+    if form.addend != "none" and block_n % config.piece_n:
+        found.append("shares of a split tile that overlap, where C is added")
+    shares = (
+        config.tile.block_m // config.cluster_n,
+        config.main_n // config.cluster_m,
+    )
+    for major, share, whole in zip(
+        config.majors, shares, (config.tile.block_m, block_n), strict=True
+    ):
+        if major == "mn" and share != whole and share % BOX_MN:
+            found.append(f"a multicast share of {share} of an operand loaded in boxes of {BOX_MN}")
     return found
 
 
@@ -62,23 +85,31 @@ def _split(config: GemmConfig) -> list[str]:
 
 def _store(config: GemmConfig) -> list[str]:
     store, found = config.store, []
-    if store.box_columns not in SWIZZLED and store.box_columns % 16 != 8:
+    if store.box_columns < 1 or store.num_buffers < 1:
+        return ["no output box, or no slab"]
+    widths = (store.box_columns, config.rest_n) if config.rest_n else (store.box_columns,)
+    box_bytes = store.box_columns * config.form.d.bytes
+    unfit = [w for w in widths if not is_box(w * config.form.d.bytes)]
+    if unfit:
         found.append(
-            f"output boxes of {store.box_columns} columns; 16, 32 or 64 are swizzled, an odd "
-            "number of 8 needs no swizzle"
+            f"output boxes of {unfit[0]} columns, {unfit[0] * config.form.d.bytes} bytes; 32, 64 "
+            "or 128 are swizzled, an odd number of 16 needs no swizzle"
         )
     elif config.swapped:
-        if (store.box_columns, store.slab_columns) != (WAVE_M, config.piece_n):
-            found.append("a swapped tile is stored as one box, 64 wide, of all its tokens")
+        if (box_bytes, store.slab_columns) != (SWIZZLED_BYTES[-1], config.piece_n):
+            found.append("a swapped tile is stored in boxes of 128 bytes and all its tokens")
     elif config.extra_n:
         boxed = config.piece_n - config.extra_n
         if store.slab_columns != config.piece_n or boxed % store.box_columns:
             found.append("the output slab is not whole boxes and one of the tile's extra columns")
-    elif store.slab_columns % store.box_columns or config.piece_n % store.slab_columns:
-        found.append("output slabs are not whole boxes, or the tile is not whole slabs")
-    if store.num_buffers < 1:
-        found.append("no output slab")
+    elif store.slab_columns != config.piece_n and store.slab_columns % store.box_columns:
+        found.append("the output slab is neither whole boxes nor the whole tile")
     return found
+
+
+def is_box(row_bytes: int) -> bool:
+    """Say whether an output box can have rows of so many bytes."""
+    return row_bytes in SWIZZLED_BYTES or row_bytes % 32 == 16
 
 
 def _storage(config: GemmConfig, device: DeviceSpec) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from .. import settings
@@ -38,14 +38,30 @@ def select(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> GemmCo
     Pure but for forced(); known problems cost a lookup, new ones about a millisecond.
     """
     if _forced is not None:
-        return _forced
+        return replace(_forced, form=problem.form)
     return _select(problem, device, device.budget(num_sms))
 
 
 @lru_cache(maxsize=65536)
 def _select(problem: GemmProblem, device: DeviceSpec, num_sms: int) -> GemmConfig:
-    usable = [c for c in candidates(device) if suits(c, problem, num_sms)]
+    usable = [c for c in candidates(device, problem.form) if suits(c, problem, num_sms)]
     return min(usable, key=lambda c: _rank(c, estimate(problem, c, device, num_sms)))
+
+
+def choices(
+    problem: GemmProblem, ms: Iterable[int], device: DeviceSpec, num_sms: int = 0
+) -> dict[GemmConfig, list[int]]:
+    """Return every configuration that `problem` with one of the M chooses, and for which of them.
+
+    With static_b and without: an M that has another configuration with it stands under both. Costs
+    about two milliseconds for each M.
+    """
+    found: dict[GemmConfig, list[int]] = {}
+    for m in ms:
+        forms = (replace(problem, m=m, static_b=static_b) for static_b in (False, True))
+        for config in dict.fromkeys(select(form, device, num_sms) for form in forms if m > 0):
+            found.setdefault(config, []).append(m)
+    return found
 
 
 def _rank(config: GemmConfig, cost: Estimate) -> tuple[float, int, int]:
@@ -60,7 +76,7 @@ def explain(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> list[
     """
     sms = device.budget(num_sms)
     chosen = select(problem, device, num_sms)
-    usable = (c for c in candidates(device) if suits(c, problem, sms))
+    usable = (c for c in candidates(device, problem.form) if suits(c, problem, sms))
     rows = [(c, estimate(problem, c, device, sms)) for c in usable]
     rows.sort(key=lambda row: _rank(*row))
     best = next(cost for config, cost in rows if config == chosen)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .tile import BLOCK_K, WAVE_M, GemmConfig
+from .tile import ROW_BYTES, WAVE_M, GemmConfig
+
+OUTER_BYTES = 32  # of the scale of a row or column where they are operands of an MMA
 
 
 @dataclass(frozen=True)
 class SmemPlan:
     """Bytes of each region of a CTA's shared memory, in the order in which they lie."""
 
-    rows: int
-    columns: int
+    operands: int
     output: int
     exchange: int
     scales: int
+    vectors: int
     barriers: int
 
     @property
@@ -27,19 +29,33 @@ class SmemPlan:
 def plan(config: GemmConfig) -> SmemPlan:
     """Return the shared-memory plan of a configuration.
 
-    A stage holds BLOCK_M + BLOCK_N rows of 128 bytes, a scale of each token (room for whole warps)
-    and 16 bytes for those of the weights. Where K is split, every CTA is sent its piece of each
-    other's sums.
+    A stage holds BLOCK_M + BLOCK_N rows of 128 bytes and the scales along K: one of each token
+    (room for whole warps) and 16 bytes of those of the weights' blocks, or 32 bytes for each of
+    both. Scales after all of K are there once, for the tile's rows and columns. Where K is split,
+    every CTA is sent its piece of each other's sums.
     """
-    tile, store, stages = config.tile, config.store, config.num_stages
-    slab = WAVE_M * store.slab_columns * 2
-    tokens = tile.block_n if config.swapped else tile.block_m
+    tile, store, stages, form = config.tile, config.store, config.num_stages, config.form
+    slab = WAVE_M * store.slab_columns * form.d.bytes
     exchanged = (config.split_k - 1) * tile.num_math_warpgroups * WAVE_M * config.piece_n * 4
     return SmemPlan(
-        rows=stages * tile.block_m * BLOCK_K,
-        columns=stages * tile.block_n * BLOCK_K,
+        operands=stages * config.stage_rows * ROW_BYTES,
         output=tile.num_math_warpgroups * store.num_buffers * slab,
         exchange=exchanged,
-        scales=stages * (-(-tokens // 32) * 32 * 4 + 16),
-        barriers=2 * 8 * (stages + 1),
+        scales=stages * _scales_of_stage(config),
+        vectors=-(-(tile.block_m + tile.block_n) * 4 // 16) * 16 if form.scaled else 0,
+        barriers=2 * 8 * (stages + 2),
     )
+
+
+def _scales_of_stage(config: GemmConfig) -> int:
+    promotion = config.form.promotion
+    if promotion not in ("block", "rows"):
+        return 0
+    tile = config.tile
+    tokens, weights = tile.block_m, tile.block_n
+    if config.swapped:
+        tokens, weights = weights, tokens
+    if promotion == "rows":
+        return (tokens + weights) * OUTER_BYTES
+    return -(-tokens // 32) * 32 * 4 + 16
+

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BLOCK_K = 128
+from ..problem import BLOCK_SCALED, Form
+
+ROW_BYTES = 128  # of K that a pipeline stage holds of each row of A and B: a k-block
 WAVE_M = 64  # rows of one wgmma
+BOX_MN = 64  # elements of an operand whose rows, not K, are contiguous in one TMA box
 SCALE_N = 128  # weights that share a scale
 WARPGROUP_THREADS = 128
-SWIZZLED = (16, 32, 64)  # columns of an output box whose rows TMA swizzles
+SWIZZLED_BYTES = (32, 64, 128)  # rows of an output box that TMA swizzles
 # Registers of a math thread left for sums, by math warpgroups and CTAs an SM holds; the rest holds
 # addresses, scales and loop state. Every candidate compiles without spills (NVRTC 13.0).
 MAX_ACCUMULATORS = {(1, 1): 216, (2, 1): 216, (3, 1): 144, (1, 2): 96, (2, 2): 48}
@@ -20,6 +23,9 @@ MAX_ACCUMULATORS = {(1, 1): 216, (2, 1): 216, (3, 1): 144, (1, 2): 96, (2, 2): 4
 # warpgroups may not exceed what a CTA is launched with: 2 x 232 + 40 = 3 x 168, 3 x 160 + 32 =
 # 4 x 128, 2 x 88 + 56 < 3 x 80.
 REGISTERS = {(1, 1): (0, 0), (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (0, 0), (2, 2): (56, 88)}
+# The same where the producer carries scales of both operands: 2 x 224 + 56 = 3 x 168.
+ROWS_REGISTERS = {(2, 1): (56, 224)}
+ROWS_MAX_ACCUMULATORS = {(1, 1): 204, (2, 1): 204}
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class GemmConfig:
         the kernel's successor in the stream can start before it ends.
     compiled: M, N and K that are compiled into the kernel, which then serves no other; 0 leaves an
         extent to run time. Never chosen: see "Compile options" in docs/findings.md.
+    form: what the kernel computes: element types, scales, orders in memory.
     """
 
     tile: TileConfig
@@ -80,6 +87,7 @@ class GemmConfig:
     swapped: bool = False
     ctas_per_sm: int = 1
     compiled: tuple[int, int, int] = (0, 0, 0)
+    form: Form = BLOCK_SCALED
 
     @property
     def multicast(self) -> int:
@@ -93,9 +101,12 @@ class GemmConfig:
 
     @property
     def main_n(self) -> int:
-        """Columns of a tile that share a scale: all tokens; of weights a power of two up to 128."""
+        """Contiguous columns of a tile: all, but of weights with a scale for each 128 x 128 a power
+        of two up to 128, which then share it."""
         block_n = self.tile.block_n
-        return block_n if self.swapped else min(SCALE_N, 1 << block_n.bit_length() - 1)
+        if self.swapped or self.form.promotion != "block":
+            return block_n
+        return min(SCALE_N, 1 << block_n.bit_length() - 1)
 
     @property
     def extra_n(self) -> int:
@@ -114,8 +125,17 @@ class GemmConfig:
         return next((s for s in shares if (-(-block_n // s) - 1) * s <= self.main_n), block_n)
 
     @property
+    def rest_n(self) -> int:
+        """Columns of a piece that are stored by a box of their own: the tile's extra ones, or what
+        whole boxes leave over."""
+        return 0 if self.swapped else self.extra_n or self.piece_n % self.store.box_columns
+
+    @property
     def partials(self) -> int:
-        """Partial sums in turn: 2 where registers allow, so that promotion overlaps MMAs."""
+        """Partial sums in turn: 2 where registers allow, so that promotion overlaps MMAs; 0 where
+        sums stay in the tensor core."""
+        if self.form.promotion in ("none", "rows"):
+            return int(self.form.promotion == "rows")
         return 2 if self.tile.waves == 1 and self._sums(2) <= self.max_accumulators else 1
 
     @property
@@ -127,20 +147,43 @@ class GemmConfig:
     @property
     def max_accumulators(self) -> int:
         """Registers there are for sums; 0 where no such kernel is built."""
-        return MAX_ACCUMULATORS.get((self.tile.num_math_warpgroups, self.ctas_per_sm), 0)
+        limits = ROWS_MAX_ACCUMULATORS if self.form.promotion == "rows" else MAX_ACCUMULATORS
+        return limits.get((self.tile.num_math_warpgroups, self.ctas_per_sm), 0)
 
     @property
     def registers(self) -> tuple[int, int]:
         """Registers of a producer and a math thread after setmaxnreg; (0, 0) leaves them alone."""
-        return REGISTERS[self.tile.num_math_warpgroups, self.ctas_per_sm]
+        key = self.tile.num_math_warpgroups, self.ctas_per_sm
+        of_rows = ROWS_REGISTERS if self.form.promotion == "rows" else {}
+        return of_rows.get(key, REGISTERS[key])
 
     def _sums(self, partials: int) -> int:
-        scales = partials * self.tile.block_n // 4 if self.swapped else 0
-        return (self.tile.waves + partials) * self.tile.block_n // 2 + scales
+        promotion, columns = self.form.promotion, self.tile.block_n
+        scales = 0  # of elements or columns
+        if promotion == "rows":
+            scales = columns // 2
+        elif promotion == "block" and self.swapped:
+            scales = partials * columns // 4
+        return (self.tile.waves + partials) * columns // 2 + scales
 
     def oriented(self, m: int, n: int) -> tuple[int, int]:
         """Return the rows and columns of the tensor core's product for a problem's M and N."""
         return (n, m) if self.swapped else (m, n)
+
+    @property
+    def majors(self) -> tuple[str, str]:
+        """Orders in memory, "k" or "mn", of the operands that are the tile's rows and columns."""
+        a, b = self.form.a_major, self.form.b_major
+        return (b, a) if self.swapped else (a, b)
+
+    @property
+    def stage_rows(self) -> int:
+        """Rows of 128 bytes that a stage has room for: of both operands, in whole boxes."""
+        extents = (self.tile.block_m, self.tile.block_n)
+        return sum(
+            -(-extent // BOX_MN) * BOX_MN if major == "mn" else extent
+            for extent, major in zip(extents, self.majors, strict=True)
+        )
 
     @property
     def name(self) -> str:
@@ -153,6 +196,7 @@ class GemmConfig:
         name += f"_k{self.split_k}" if self.split_k > 1 else ""
         name += "_t" if self.swapped else ""
         name += f"_r{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
+        name += "" if self.form == BLOCK_SCALED else f"_{self.form.name}"
         return name + "".join(f"_{x}{v}" for x, v in zip("mnk", self.compiled, strict=True) if v)
 
     def describe(self) -> str:
@@ -166,7 +210,8 @@ class GemmConfig:
         }
         cluster = shared.get((self.cluster_m, self.cluster_n), f"{self.cluster_m}x{self.cluster_n}")
         parts = [
-            f"tile {t.block_m} rows of {rows} x {t.block_n} of {columns} x {BLOCK_K}",
+            f"tile {t.block_m} rows of {rows} x {t.block_n} of {columns} x "
+            f"{self.form.block_k}",
             f"{t.num_math_warpgroups} math warpgroups",
             f"K split over {self.split_k}" if self.split_k > 1 else "",
             cluster,

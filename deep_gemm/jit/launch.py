@@ -31,6 +31,7 @@ class LaunchAttributeValue(ctypes.Union):
         ("pad", ctypes.c_char * 64),
         ("clusterDim", ClusterDim),
         ("programmaticStreamSerializationAllowed", ctypes.c_int),
+        ("cooperative", ctypes.c_int),
     ]
 
 
@@ -84,17 +85,19 @@ class Launcher:
         smem_bytes: int,
         pdl: bool,
         params_address: int,
+        cooperative: bool = False,
     ):
         """Prepare the launch; no driver call is made.
 
         grid: in blocks, a multiple of cluster. smem_bytes: dynamic. pdl: may start before the
         kernel ahead of it in the stream is complete (it must then wait by griddepcontrol.wait).
+        cooperative: all blocks are on the device at once, or the launch is refused.
         """
         self._name = (
             f"{function.entry}: grid {grid}, cluster {cluster}, {threads} threads, "
             f"{smem_bytes} bytes of shared memory, pdl {pdl}"
         )
-        self._attributes = _attributes(_dim3(cluster), pdl)
+        self._attributes = _attributes(_dim3(cluster), pdl, cooperative)
         self._config = LaunchConfig(
             *_dim3(grid), threads, 1, 1, smem_bytes, None, self._attributes, len(self._attributes)
         )
@@ -103,6 +106,10 @@ class Launcher:
         self._handle = ctypes.c_void_p(function.handle)
         self._params = (ctypes.c_void_p * 1)(params_address)
         self._call = _launch_call()
+
+    def resize(self, blocks: int) -> None:
+        """Let the next launches have a grid of so many blocks, in one dimension."""
+        self._config.gridDimX = blocks
 
     def launch(self, stream: int) -> None:
         """Launch on a stream (its handle, 0 for the default one); CudaError where refused.
@@ -120,7 +127,9 @@ def _dim3(extent: Dim3) -> tuple[int, int, int]:
     return (extent, 1, 1) if isinstance(extent, int) else extent
 
 
-def _attributes(cluster: tuple[int, int, int], pdl: bool) -> ctypes.Array[LaunchAttribute]:
+def _attributes(
+    cluster: tuple[int, int, int], pdl: bool, cooperative: bool
+) -> ctypes.Array[LaunchAttribute]:
     ids = driver.bindings().CUlaunchAttributeID
     attributes: list[LaunchAttribute] = []
     if cluster != (1, 1, 1):
@@ -131,6 +140,9 @@ def _attributes(cluster: tuple[int, int, int], pdl: bool) -> ctypes.Array[Launch
         value = LaunchAttributeValue(programmaticStreamSerializationAllowed=1)
         kind = int(ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
         attributes.append(LaunchAttribute(kind, 0, value))
+    if cooperative:
+        kind = int(ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+        attributes.append(LaunchAttribute(kind, 0, LaunchAttributeValue(cooperative=1)))
     return (LaunchAttribute * len(attributes))(*attributes)
 
 

@@ -23,6 +23,7 @@ class TensorMap2D:
     outer_stride_bytes: from one row to the next; a multiple of 16.
     box_inner, box_outer: extent of one copy, at most 256 each.
     swizzle_bytes: 0, or the 32, 64 or 128 byte span the box's rows are swizzled in.
+    adds: "fp32" or "int32" where stores add in that type to what is there; else elements are bytes.
     """
 
     dtype_bytes: int
@@ -32,6 +33,7 @@ class TensorMap2D:
     box_inner: int
     box_outer: int
     swizzle_bytes: int
+    adds: str = ""
 
     def encode(self, device_address: int, host_address: int) -> None:
         """Write the 128-byte descriptor of the matrix at `device_address` to `host_address`.
@@ -42,7 +44,7 @@ class TensorMap2D:
         types, interleave, swizzles, promotion, fill = _constants()
         code = _encode_call()(
             host_address,
-            types.get(self.dtype_bytes, -1),
+            types.get(self.adds or self.dtype_bytes, -1),
             2,
             device_address,
             (ctypes.c_uint64 * 2)(self.inner, self.outer),
@@ -71,8 +73,8 @@ def patch(host_address: int, device_address: int) -> None:
 
 
 @cache
-def _constants() -> tuple[dict[int, int], int, dict[int, int], int, int]:
-    # TMA only moves bytes here, so a type stands for its size; out-of-bounds elements are zero.
+def _constants() -> tuple[dict[int | str, int], int, dict[int, int], int, int]:
+    # Where TMA only moves bytes a type stands for its size; out-of-bounds elements are zero.
     names = driver.bindings()
     types, swizzles = names.CUtensorMapDataType, names.CUtensorMapSwizzle
     return (
@@ -80,6 +82,8 @@ def _constants() -> tuple[dict[int, int], int, dict[int, int], int, int]:
             1: int(types.CU_TENSOR_MAP_DATA_TYPE_UINT8),
             2: int(types.CU_TENSOR_MAP_DATA_TYPE_UINT16),
             4: int(types.CU_TENSOR_MAP_DATA_TYPE_UINT32),
+            "fp32": int(types.CU_TENSOR_MAP_DATA_TYPE_FLOAT32),
+            "int32": int(types.CU_TENSOR_MAP_DATA_TYPE_INT32),
         },
         int(names.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
         {

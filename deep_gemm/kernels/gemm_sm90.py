@@ -7,16 +7,20 @@ from dataclasses import dataclass, replace
 
 from ..config.raster import Raster
 from ..config.smem_plan import plan as smem_plan
-from ..config.tile import BLOCK_K, SWIZZLED, WAVE_M, GemmConfig
+from ..config.tile import BOX_MN, ROW_BYTES, SWIZZLED_BYTES, WAVE_M, GemmConfig
 from ..jit import tensor_map
 from ..jit.source import MmaShape, render
 from ..jit.unit import TranslationUnit
+from ..problem import BLOCK_SCALED, Form
 
 OPTIONS = (
     "--gpu-architecture=sm_90a",
     "--std=c++17",
     "--device-as-default-execution-space",
 )
+# enum Promotion and enum AddendMode of the kernel.
+PROMOTIONS = ("none", "unit", "block", "rows")
+ADDENDS = ("none", "read", "reduce")
 
 
 class DenseParams(ctypes.Structure):
@@ -41,10 +45,14 @@ class GemmParams(ctypes.Structure):
         ("map_rest", ctypes.c_byte * tensor_map.SIZE),
         ("sfa", ctypes.c_uint64),
         ("sfb", ctypes.c_uint64),
+        ("c", ctypes.c_uint64),
         ("sfa_stride_m", ctypes.c_int64),
         ("sfa_stride_k", ctypes.c_int64),
         ("sfb_stride_n", ctypes.c_int64),
         ("sfb_stride_k", ctypes.c_int64),
+        ("c_stride", ctypes.c_int64),
+        ("alpha", ctypes.c_float),
+        ("beta", ctypes.c_float),
         ("m", ctypes.c_uint32),
         ("n", ctypes.c_uint32),
         ("k", ctypes.c_uint32),
@@ -60,9 +68,10 @@ PARAMS_BYTES = -(-ctypes.sizeof(GemmParams) // tensor_map.ALIGNMENT) * tensor_ma
 
 @dataclass(frozen=True)
 class Operands:
-    """Extents and strides of the five tensors, in elements; no addresses.
+    """Extents and strides of the tensors, in elements; no addresses.
 
-    Strides of A, B and D are from row to row; their rows are contiguous.
+    Strides of C and D are from row to row, as are those of A and B where they are K-major; else
+    from one k to the next. Scales: from row to row, and along K; 0 where one serves all.
     """
 
     m: int
@@ -71,56 +80,87 @@ class Operands:
     stride_a: int
     stride_b: int
     stride_d: int
-    stride_sfa: tuple[int, int]
-    stride_sfb: tuple[int, int]
+    stride_sfa: tuple[int, int] = (0, 0)
+    stride_sfb: tuple[int, int] = (0, 0)
+    stride_c: int = 0
 
 
 def maps_of_operands(config: GemmConfig) -> tuple[tuple[str, ...], ...]:
     """Return the fields of GemmParams that describe A, B and D to TMA.
 
-    A tile with extra columns takes them from B, and stores them to D, by boxes of their own.
+    A tile with extra columns takes them from B by boxes of their own, and so leaves what whole
+    boxes of output leave over.
     """
-    if config.extra_n:
-        return ("map_a",), ("map_b", "map_extra"), ("map_d", "map_rest")
-    return ("map_a",), ("map_b",), ("map_d",)
+    extra = ("map_extra",) if config.extra_n else ()
+    rest = ("map_rest",) if config.rest_n else ()
+    return ("map_a",), ("map_b", *extra), ("map_d", *rest)
 
 
 def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.TensorMap2D]:
     """Return the TMA descriptions by their fields in GemmParams."""
     o = operands
-    rows_a, rows_b = _box_rows(config, o)
-    map_b = tensor_map.TensorMap2D(1, o.k, o.n, o.stride_b, BLOCK_K, rows_b, 128)
+    form, (rows_a, rows_b) = config.form, _box_rows(config, o)
+    map_b = _operand_map(form, form.b_major, (o.n, o.k, o.stride_b), rows_b)
     maps = {
-        "map_a": tensor_map.TensorMap2D(1, o.k, o.m, o.stride_a, BLOCK_K, rows_a, 128),
+        "map_a": _operand_map(form, form.a_major, (o.m, o.k, o.stride_a), rows_a),
         "map_b": map_b,
         "map_d": _output_map(config, o, config.store.box_columns),
     }
     if config.extra_n:
         maps["map_extra"] = replace(map_b, box_outer=config.extra_n // config.cluster_m)
-        maps["map_rest"] = _output_map(config, o, config.extra_n)
+    if config.rest_n:
+        maps["map_rest"] = _output_map(config, o, config.rest_n)
     return maps
+
+
+def _operand_map(
+    form: Form, major: str, extents: tuple[int, int, int], rows: int
+) -> tensor_map.TensorMap2D:
+    """Return the description of an operand of (mn, k, stride): boxes of a k-block of some rows, or,
+    where rows are contiguous, of 64 of them."""
+    mn, k, stride = extents
+    size = form.a.bytes
+    if major == "mn":
+        return tensor_map.TensorMap2D(size, mn, k, stride * size, BOX_MN, form.block_k, ROW_BYTES)
+    return tensor_map.TensorMap2D(size, k, mn, stride * size, form.block_k, rows, ROW_BYTES)
 
 
 def _output_map(config: GemmConfig, o: Operands, columns: int) -> tensor_map.TensorMap2D:
     """Return the description of D: boxes of 64 rows, or of a swapped tile's tokens."""
-    rows = config.piece_n if config.swapped else WAVE_M
-    swizzle = columns * 2 if columns in SWIZZLED else 0
-    return tensor_map.TensorMap2D(2, o.n, o.m, o.stride_d * 2, columns, rows, swizzle)
+    rows, dtype = config.piece_n if config.swapped else WAVE_M, config.form.d
+    row_bytes = columns * dtype.bytes
+    swizzle = row_bytes if row_bytes in SWIZZLED_BYTES else 0
+    adds = dtype.name if config.form.addend == "reduce" else ""
+    return tensor_map.TensorMap2D(
+        dtype.bytes, o.n, o.m, o.stride_d * dtype.bytes, columns, rows, swizzle, adds
+    )
 
 
 def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
-    """Return the rows of one TMA box of A and of B.
+    """Return the rows of A and of B that one CTA loads for a k-block.
 
     Where a single tile covers all rows, the box ends with them: filling the rest of the tile with
-    zeros would cost the copy engine time, and rows of D that do not exist are not stored.
+    zeros would cost the copy engine time, and rows of D that do not exist are not stored. Operands
+    whose rows are contiguous come in whole boxes.
     """
-    rows = _box(config.tile.block_m, config.cluster_n, operands, config.swapped)
-    columns = _box(config.main_n, config.cluster_m, operands, not config.swapped)
+    extents = config.oriented(operands.m, operands.n)
+    rows, columns = (
+        _box(block, sharers, extent, major)
+        for block, sharers, extent, major in zip(
+            (config.tile.block_m, config.main_n),
+            (config.cluster_n, config.cluster_m),
+            extents,
+            config.majors,
+            strict=True,
+        )
+    )
     return (columns, rows) if config.swapped else (rows, columns)
 
 
-def _box(block: int, sharers: int, operands: Operands, of_b: bool) -> int:
-    return block // sharers if sharers > 1 else min(block, operands.n if of_b else operands.m)
+def _box(block: int, sharers: int, extent: int, major: str) -> int:
+    if major == "mn":
+        return -(-block // sharers // BOX_MN) * BOX_MN
+    return block // sharers if sharers > 1 else min(block, extent)
 
 
 def fill_params(
@@ -134,10 +174,11 @@ def fill_params(
     sharers = (config.cluster_m, config.cluster_n)
     sharers_a, sharers_b = sharers if config.swapped else reversed(sharers)
     params.m, params.n, params.k = operands.m, operands.n, operands.k
+    params.c_stride = operands.stride_c
     params.sfa_stride_m, params.sfa_stride_k = operands.stride_sfa
     params.sfb_stride_n, params.sfb_stride_k = operands.stride_sfb
     rows = rows_a * sharers_a + rows_b * sharers_b + config.extra_n
-    params.stage_bytes = rows * BLOCK_K
+    params.stage_bytes = rows * ROW_BYTES
     params.early_blocks = early_blocks
     params.tiles.clusters_m, params.tiles.clusters_n = raster.clusters_m, raster.clusters_n
     params.tiles.band, params.tiles.band_on_m = raster.band, int(raster.band_on_m)
@@ -145,26 +186,46 @@ def fill_params(
 
 def translation_unit(config: GemmConfig) -> TranslationUnit:
     """Return what to compile for a configuration; the same for every M, N and K."""
-    entry = f"gemm_fp8_block_{config.name}"
+    form, columns = config.form, config.tile.block_n
+    a_mn, b_mn = form.a_major == "mn", form.b_major == "mn"
+    if config.swapped:
+        mma = MmaShape(columns, form.b.mma, form.a.mma, b_mn, a_mn)
+    else:
+        mma = MmaShape(columns, form.a.mma, form.b.mma, a_mn, b_mn)
+    mmas = {"Mma": mma}
+    if form.promotion == "rows":
+        mmas["ScaleMma"] = MmaShape(columns, "bf16", "bf16")
+    entry = f"gemm_{config.name}" if form != BLOCK_SCALED else f"gemm_fp8_block_{config.name}"
     source = render(
         header="deep_gemm/kernels/gemm_sm90.cuh",
         body="gemm_sm90",
         params="GemmParams",
         entry=entry,
         constants=_constants(config),
-        mma=MmaShape(config.tile.block_n, "e4m3", "e4m3"),
+        mmas=mmas,
         threads=config.tile.threads,
         ctas_per_sm=config.ctas_per_sm,
     )
     return TranslationUnit(name=entry, entry=entry, source=source, options=OPTIONS)
 
 
-def _constants(config: GemmConfig) -> dict[str, int]:
+def _constants(config: GemmConfig) -> dict[str, int | str]:
+    form, (rows_major, columns_major) = config.form, config.majors
     producer_registers, math_registers = config.registers
+    outer = {"Outer": "ScaleMma"} if form.promotion == "rows" else {}
     return {
+        **outer,
+        "Out": form.d.cuda,
+        "kElementBytes": form.a.bytes,
+        "kPromotion": PROMOTIONS.index(form.promotion),
+        "kScaled": int(form.scaled),
+        "kRowsMnMajor": int(rows_major == "mn"),
+        "kColumnsMnMajor": int(columns_major == "mn"),
+        "kAddend": ADDENDS.index(form.addend),
         "kBlockM": config.tile.block_m,
         "kBlockN": config.tile.block_n,
         "kExtraN": config.extra_n,
+        "kRestColumns": config.rest_n,
         "kPieceN": config.piece_n,
         "kMathWarpgroups": config.tile.num_math_warpgroups,
         "kPartials": config.partials,

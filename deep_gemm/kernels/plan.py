@@ -88,27 +88,35 @@ class LaunchPlan:
             self._base,
         )
 
-    def launch(self, a: int, sfa: int, b: int, sfb: int, d: int, stream: int) -> None:
+    def launch(
+        self,
+        operands: tuple[int, int, int],
+        others: tuple[int, int, int],
+        factors: tuple[float, float],
+        stream: int,
+    ) -> None:
         """Launch on a stream handle with the tensors' device addresses.
 
-        A, B and D must be 16-byte aligned, their strides those the plan was made for.
+        operands: of A, B and D, 16-byte aligned, their strides those the plan was made for.
+        others: of the scales of A and of B and of C; 0 where the form has none.
+        factors: alpha and beta.
         """
         with self._lock:
             params = self._params
-            params.sfa = sfa
-            params.sfb = sfb
+            params.sfa, params.sfb, params.c = others
+            params.alpha, params.beta = factors
             try:
-                self._point_at(a, b, d)
+                self._point_at(operands)
                 self._launcher.launch(stream)
             except CudaError as error:
                 if error.code != _INVALID_CONTEXT:
                     raise
                 driver.make_current(self.device_index)
-                self._point_at(a, b, d)
+                self._point_at(operands)
                 self._launcher.launch(stream)
 
-    def _point_at(self, a: int, b: int, d: int) -> None:
-        last, wanted = self._addresses, (a, b, d)
+    def _point_at(self, wanted: tuple[int, int, int]) -> None:
+        last = self._addresses
         if last is None:
             for maps, address in zip(self._maps, wanted, strict=True):
                 for described, place in maps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from .. import checks
 from ..errors import UnsupportedError
 from ..jit import driver
 from ..problem import GemmProblem
+from ..request import Tensors
 from .gemm_sm90 import Operands
 from .plan import LaunchPlan
 
@@ -18,66 +20,95 @@ _current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
+def runner(problem: GemmProblem, tensors: Tensors) -> Callable[[Tensors, float, float], None]:
+    """Return what runs tensors of this metadata, operands transposed first where they must be."""
+    if not problem.transposed:
+        return Runner(problem, tensors)
+    run = Runner(problem, _turned(problem, tensors))
+    return lambda tensors, alpha, beta: run(_turned(problem, tensors), alpha, beta)
+
+
+def _turned(problem: GemmProblem, tensors: Tensors) -> Tensors:
+    """Return the tensors with 8-bit operands copied so that K is contiguous."""
+    from .transpose import transposed
+
+    return tensors._replace(
+        **{name: transposed(getattr(tensors, name)) for name in problem.transposed}
+    )
+
+
 class Runner:
-    """Runs D = A @ B^T for tensors of one metadata; only their addresses may differ."""
+    """Runs a product for tensors of one metadata; only addresses, alpha and beta may differ."""
 
-    __slots__ = ("_device", "_launch")
+    __slots__ = ("_device", "_launch", "_one", "_ones")
 
-    def __init__(
-        self,
-        problem: GemmProblem,
-        a: torch.Tensor,
-        sfa: torch.Tensor,
-        b: torch.Tensor,
-        sfb: torch.Tensor,
-        d: torch.Tensor,
-    ):
+    def __init__(self, problem: GemmProblem, tensors: Tensors):
         """Make the plan from checked tensors.
 
         Raises UnsupportedError for a GPU without wgmma, or where a graph is being captured and the
         kernel is not loaded yet.
         """
-        index = a.device.index
+        index = tensors.a.device.index
         refusal = driver.device_attributes(index).refusal
         if refusal:
-            raise UnsupportedError(f"GEMM on {a.device}", [refusal])
-        operands = Operands(
-            m=problem.m,
-            n=problem.n,
-            k=problem.k,
-            stride_a=_pitch(a, 16),
-            stride_b=_pitch(b, 16),
-            stride_d=_pitch(d, 8),
-            stride_sfa=(sfa.stride(0), sfa.stride(1)),
-            stride_sfb=(sfb.stride(0), sfb.stride(1)),
-        )
+            raise UnsupportedError(f"GEMM on {tensors.a.device}", [refusal])
         capturing = torch.cuda.is_current_stream_capturing()
+        operands = operands_of(problem, tensors)
         self._launch = LaunchPlan(problem, operands, index, may_load=not capturing).launch
         self._device = index
+        # Where one operand alone has scales, the other's is 1.
+        alone = problem.form.scaled and (tensors.sfa is None or tensors.sfb is None)
+        self._ones = torch.ones(1, device=tensors.a.device) if alone else None
+        self._one = 0 if self._ones is None else self._ones.data_ptr()
 
-    def __call__(
-        self,
-        a: torch.Tensor,
-        sfa: torch.Tensor,
-        b: torch.Tensor,
-        sfb: torch.Tensor,
-        d: torch.Tensor,
-    ) -> None:
+    def __call__(self, tensors: Tensors, alpha: float = 1.0, beta: float = 1.0) -> None:
         """Launch; raises ArgumentError for an address that TMA cannot take."""
-        at_a, at_b, at_d = a.data_ptr(), b.data_ptr(), d.data_ptr()
-        if (at_a | at_b | at_d) & 15:
-            for name, address in (("a", at_a), ("b", at_b), ("d", at_d)):
+        a, sfa, b, sfb, c, d = tensors
+        operands = a.data_ptr(), b.data_ptr(), d.data_ptr()
+        at_c = 0 if c is None else c.data_ptr()
+        if (operands[0] | operands[1] | operands[2] | at_c) & 15:
+            for name, address in zip(("a", "b", "d", "c"), (*operands, at_c), strict=True):
                 checks.address(name, address)
         device = self._device
         if _current_device() != device:
             with torch.cuda.device(device):
-                self(a, sfa, b, sfb, d)
+                self(tensors, alpha, beta)
             return
-        stream = _current_stream(device)
-        self._launch(at_a, sfa.data_ptr(), at_b, sfb.data_ptr(), at_d, stream)
+        others = (
+            self._one if sfa is None else sfa.data_ptr(),
+            self._one if sfb is None else sfb.data_ptr(),
+            at_c,
+        )
+        self._launch(operands, others, (alpha, beta), _current_stream(device))
 
 
-def _pitch(matrix: torch.Tensor, step: int) -> int:
-    """Return the row pitch in elements; a single row gets one that TMA accepts."""
-    rows, columns = matrix.shape
-    return matrix.stride(0) if rows > 1 else -(-columns // step) * step
+def operands_of(problem: GemmProblem, t: Tensors) -> Operands:
+    """Return the extents and strides that a plan needs of checked tensors."""
+    form = problem.form
+    return Operands(
+        m=problem.m,
+        n=problem.n,
+        k=problem.k,
+        stride_a=_pitch(t.a, form.a_major),
+        stride_b=_pitch(t.b, form.b_major),
+        stride_d=_pitch(t.d, "k"),
+        stride_sfa=_scale_strides(t.sfa),
+        stride_sfb=_scale_strides(t.sfb),
+        stride_c=0 if t.c is None else t.c.stride(0),
+    )
+
+
+def _pitch(matrix: torch.Tensor, major: str) -> int:
+    """Return the pitch of the contiguous lines; where there is one line, one that TMA accepts."""
+    lines = matrix if major == "k" else matrix.t()
+    rows, columns = lines.shape
+    step = checks.ALIGNMENT_BYTES // matrix.element_size()
+    return lines.stride(0) if rows > 1 else -(-columns // step) * step
+
+
+def _scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
+    """Return how far it is to the next row's scale, and to the next along K; 0 to the same one."""
+    if scale is None or scale.dim() == 0:
+        return 0, 0
+    strides = [s if size > 1 else 0 for size, s in zip(scale.shape, scale.stride(), strict=True)]
+    return (strides[0], 0) if scale.dim() == 1 else (strides[0], strides[1])

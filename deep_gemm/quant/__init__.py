@@ -1,10 +1,12 @@
-"""Quantization: scale recipes, casts to FP8, scale layouts."""
+"""Quantization: scale recipes, casts to FP8 and INT8, scale layouts."""
 
+from .advisor import Advice, advise
 from .cast import (
     cast_to_fp8,
     dequantize,
     per_block_cast_to_fp8,
     per_channel_cast_to_fp8,
+    per_column_cast_to_fp8,
     per_row_cast_to_fp8,
     per_tensor_cast_to_fp8,
     per_token_cast_to_fp8,
@@ -20,20 +22,24 @@ from .layout import (
 from .recipe import (
     BLOCK_128X128,
     PER_CHANNEL,
+    PER_COLUMN,
     PER_TENSOR,
     ROW_1X128,
     ScaleRecipe,
     by_granularity,
 )
-from .scaled_tensor import ScaledTensor
+from .scaled_tensor import ScaledTensor, quantize
 
 __all__ = [
     "BLOCK_128X128",
     "PER_CHANNEL",
+    "PER_COLUMN",
     "PER_TENSOR",
     "ROW_1X128",
+    "Advice",
     "ScaleRecipe",
     "ScaledTensor",
+    "advise",
     "align",
     "align_rows",
     "by_granularity",
@@ -45,7 +51,9 @@ __all__ = [
     "get_tma_aligned_size",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
+    "per_column_cast_to_fp8",
     "per_row_cast_to_fp8",
     "per_tensor_cast_to_fp8",
     "per_token_cast_to_fp8",
+    "quantize",
 ]

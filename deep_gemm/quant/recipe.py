@@ -30,10 +30,12 @@ class ScaleRecipe:
 
 PER_TENSOR = ScaleRecipe("per_tensor", 0, 0)
 PER_CHANNEL = ScaleRecipe("per_channel", 1, 0)
+PER_COLUMN = ScaleRecipe("per_column", 0, 1)
 ROW_1X128 = ScaleRecipe("1x128", 1, 128)
 BLOCK_128X128 = ScaleRecipe("128x128", 128, 128)
 
-_NAMED = {(r.gran_mn, r.gran_k): r for r in (PER_TENSOR, PER_CHANNEL, ROW_1X128, BLOCK_128X128)}
+_ALL = (PER_TENSOR, PER_CHANNEL, PER_COLUMN, ROW_1X128, BLOCK_128X128)
+_NAMED = {(r.gran_mn, r.gran_k): r for r in _ALL}
 
 
 def by_granularity(gran_mn: int, gran_k: int) -> ScaleRecipe:

@@ -1,5 +1,5 @@
-"""Reference implementations in torch; block_scaled_gemm_nt serves CPU tensors as the backend."""
+"""Reference implementations in torch; gemm serves CPU tensors as the backend."""
 
-from .gemm import block_scaled_gemm_nt, float64_gemm_nt
+from .gemm import float64_gemm_nt, gemm
 
-__all__ = ["block_scaled_gemm_nt", "float64_gemm_nt"]
+__all__ = ["float64_gemm_nt", "gemm"]

@@ -1,4 +1,4 @@
-"""Block-scaled GEMM in torch: the CPU backend, and the float64 product that accuracy is judged by.
+"""GEMM in torch: the CPU backend, and the float64 product that accuracy is judged by.
 
 Both take tensors of any device and any strides.
 """
@@ -7,72 +7,126 @@ from __future__ import annotations
 
 import torch
 
+from ..problem import GemmProblem
 from ..quant.cast import dequantize
-from ..quant.recipe import BLOCK_128X128, ROW_1X128
+from ..quant.recipe import BLOCK_128X128, PER_TENSOR, ScaleRecipe
+from ..request import Tensors
 
-BLOCK = 128  # extent of a scale block along n and k
+BLOCK = 128  # elements of K that are promoted together, and of n that share a block's scale
 CHUNK = 1024  # rows of A and of B held as float64 at a time
 
 _HALF_ULP_BITS = (1 << 29) - 1  # float64 mantissa bits that float32 lacks
 _MIDPOINT = 1 << 28
 
 
-def block_scaled_gemm_nt(
-    a: torch.Tensor,
-    sfa: torch.Tensor,
-    b: torch.Tensor,
-    sfb: torch.Tensor,
-    out: torch.Tensor,
-) -> None:
-    """Compute out[m, n] = sum over k-blocks of sfa * sfb * (A block . B block), as the kernel does.
+def gemm(problem: GemmProblem, t: Tensors, alpha: float = 1.0, beta: float = 1.0) -> None:
+    """Write D = alpha * A @ B^T + beta * C as the kernels do, for tensors that fit `problem`.
 
-    Requirements: a FP8 [m, k]; sfa float32 [m, ceil(k / 128)]; b FP8 [n, k]; sfb float32
-    [ceil(n / 128), ceil(k / 128)]; out bfloat16 or float32 [m, n]. Any strides. The last block
-    of n and of k may be partial; k = 0 gives zeros.
-
-    Arithmetic, k-blocks in sequence: the dot product over one block of 128 is exact and rounded
-    once to float32; acc = fma(partial, sfa * sfb, acc) in float32, rounded once; acc is rounded
-    once into out. (Double rounding is possible only where acc is subnormal.) So a result depends
-    on its own row of A and row of B alone, bit for bit. The tensor cores differ in one point:
-    they keep about 13 bits of the partial; see testing.numerics.
+    Arithmetic: where sums are promoted, the dot product over one block of 128 of K is exact and
+    rounded once to float32; acc = fma(partial, sfa * sfb, acc) in float32, rounded once, k-blocks
+    in sequence (scales of 1 where there are none along K). Elsewhere the sum over all of K is exact
+    and rounded once. Then, in float32, acc times (scale of the row * alpha), times the scale of the
+    column, plus beta * C; rounded once into D. (Double rounding is possible only where acc is
+    subnormal.) So a result depends on its own row of A and row of B alone, bit for bit. The tensor
+    cores differ in one point: they keep about 13 bits of an FP8 partial; see testing.numerics.
 
     Costs m * n * k float64 multiply-adds; the workspace is 24 MiB plus 16 KiB for each k.
     """
-    m, n = out.shape
-    for n0 in range(0, n, CHUNK):
-        columns = slice(n0, min(n0 + CHUNK, n))
-        b64 = b[columns].to(torch.float64)
-        sfb_rows = sfb[torch.arange(columns.start, columns.stop, device=sfb.device) // BLOCK]
-        for m0 in range(0, m, CHUNK):
-            rows = slice(m0, min(m0 + CHUNK, m))
-            a64 = a[rows].to(torch.float64)
-            out[rows, columns] = _accumulate(a64, sfa[rows], b64, sfb_rows)
+    one = torch.ones(1, 1, device=t.a.device)
+    for n0 in range(0, problem.n, CHUNK):
+        columns = slice(n0, min(n0 + CHUNK, problem.n))
+        b64 = t.b[columns].to(torch.float64)
+        for m0 in range(0, problem.m, CHUNK):
+            rows = slice(m0, min(m0 + CHUNK, problem.m))
+            a64 = t.a[rows].to(torch.float64)
+            if problem.form.promotion == "none":
+                total = a64 @ b64.T
+            elif problem.form.promotion == "unit" or t.sfa is None or t.sfb is None:
+                total = _accumulate(a64, one, b64, one)
+            else:
+                sfb_rows = _rows_of(t.sfb, problem.scale_b, columns)
+                total = _accumulate(a64, t.sfa[rows], b64, sfb_rows)
+            t.d[rows, columns] = _finish(total, problem, t, (rows, columns), (alpha, beta))
+
+
+def _rows_of(scale: torch.Tensor, recipe: ScaleRecipe | None, rows: slice) -> torch.Tensor:
+    """Return the scales of some rows, one row of scales for each."""
+    if recipe != BLOCK_128X128:
+        return scale[rows]
+    return scale[torch.arange(rows.start, rows.stop, device=scale.device) // BLOCK]
+
+
+def _finish(
+    total: torch.Tensor,
+    problem: GemmProblem,
+    t: Tensors,
+    at: tuple[slice, slice],
+    factors: tuple[float, float],
+) -> torch.Tensor:
+    """Return a chunk of D from its sums: scales, alpha, beta * C."""
+    (rows, columns), (alpha, beta) = at, factors
+    if t.d.dtype == torch.int32:
+        exact = total.to(torch.int64)
+        return exact if t.c is None else exact + t.c[rows, columns]
+    value = total.to(torch.float32)
+    vectors, one = problem.form.scaled, value.new_ones(1)
+    scale_a = _vector(t.sfa, problem.scale_a, rows, one) if vectors else one
+    value = value * (scale_a * value.new_tensor(alpha))[:, None]
+    if vectors and problem.scale_b is not None:
+        value = value * _vector(t.sfb, problem.scale_b, columns, one)
+    if t.c is not None:
+        addend = t.c[rows, columns].to(torch.float64) * value.new_tensor(beta)
+        value = (value.to(torch.float64) + addend).to(torch.float32)
+    return value
+
+
+def _vector(
+    scale: torch.Tensor | None, recipe: ScaleRecipe | None, at: slice, one: torch.Tensor
+) -> torch.Tensor:
+    """Return the scale of each row of a chunk, or one for all."""
+    if scale is None:
+        return one
+    flat = scale.reshape(-1)
+    return flat if recipe == PER_TENSOR else flat[at]
 
 
 def float64_gemm_nt(
-    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor
+    a: torch.Tensor,
+    sfa: torch.Tensor | None,
+    b: torch.Tensor,
+    sfb: torch.Tensor | None,
+    recipes: tuple[ScaleRecipe | None, ScaleRecipe | None],
 ) -> torch.Tensor:
     """Return the product of the dequantized operands in float64, [m, n].
 
-    Requirements as for block_scaled_gemm_nt. Holds all of A and B as float64.
+    recipes: which elements of a and of b share a scale. Holds all of A and B as float64.
     """
-    a64 = dequantize(a, sfa, ROW_1X128, torch.float64)
-    b64 = dequantize(b, sfb, BLOCK_128X128, torch.float64)
-    return a64 @ b64.T
+    return _dequantized(a, sfa, recipes[0]) @ _dequantized(b, sfb, recipes[1]).T
+
+
+def _dequantized(
+    x: torch.Tensor, scale: torch.Tensor | None, recipe: ScaleRecipe | None
+) -> torch.Tensor:
+    if scale is None or recipe is None:
+        return x.to(torch.float64)
+    return dequantize(x, scale.reshape(recipe.shape(*x.shape)), recipe, torch.float64)
 
 
 def _accumulate(
     a64: torch.Tensor, sfa: torch.Tensor, b64: torch.Tensor, sfb_rows: torch.Tensor
 ) -> torch.Tensor:
-    """Return the float32 accumulators of one chunk; sfb_rows has one row for each row of b64."""
+    """Return the float32 accumulators of one chunk; sfa and sfb_rows have a row for each of a64 and
+    b64, or are of one element for all."""
     (m, k), n = a64.shape, b64.shape[0]
+    sfa, sfb_rows = sfa.expand(m, -1), sfb_rows.expand(n, -1)
     acc = torch.zeros((m, n), dtype=torch.float32, device=a64.device)
     work = torch.empty((m, n), dtype=torch.float64, device=a64.device)
     partial, scale = torch.empty_like(acc), torch.empty_like(acc)
     for kb, k0 in enumerate(range(0, k, BLOCK)):
         torch.mm(a64[:, k0 : k0 + BLOCK], b64[:, k0 : k0 + BLOCK].T, out=work)
         partial.copy_(work)
-        torch.mul(sfa[:, kb, None], sfb_rows[None, :, kb], out=scale)
+        column = min(kb, sfa.shape[1] - 1)
+        torch.mul(sfa[:, column, None], sfb_rows[None, :, column], out=scale)
         _fma_(acc, partial, scale, work)
     return acc
 

@@ -7,9 +7,10 @@ from .numerics import (
     calc_diff,
     compare,
     reference_and_bound,
+    reference_and_bound_of,
 )
 from .poison import canary
-from .problems import SFA_LAYOUTS, SFB_LAYOUTS, make_block_scaled
+from .problems import SFA_LAYOUTS, SFB_LAYOUTS, make, make_block_scaled
 
 __all__ = [
     "SFA_LAYOUTS",
@@ -20,6 +21,8 @@ __all__ = [
     "calc_diff",
     "canary",
     "compare",
+    "make",
     "make_block_scaled",
     "reference_and_bound",
+    "reference_and_bound_of",
 ]

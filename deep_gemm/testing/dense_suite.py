@@ -1,30 +1,24 @@
-"""The dense FP8 benchmark: its shapes, its inputs, and the calls of every library it compares.
+"""The dense FP8 suite with scales along K, and the host time of a call.
 
-Row names: `ours`, `ours_plain` and `cublas_block` take 1x128 / 128x128 scales, `cublas_tensor` one
-scale each, `torch_row` one scale a row and a column; the last three go through `torch._scaled_mm`.
-Up to M = DECODE_M `ours` is called with static_b=True, as fixed weights allow, and `ours_plain`
-without; above it `ours` is the plain form.
+Row names: `ours` and `cublas_block` take 1x128 / 128x128 scales, `cublas_tensor` one scale each,
+`torch_row` one scale a row and a column; the last three go through `torch._scaled_mm`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from .. import fp8_gemm_nt
-from ..config import from_index, select
 from ..problem import GemmProblem
 from ..quant.layout import align
-from ..quant.recipe import BLOCK_128X128, ROW_1X128
-from .numerics import compare, reference_and_bound
-from .problems import lay_out_sfa, random_e4m3, random_scales
-from .timing import Call, SmClock, clock_under, host_time_us, set_count, time_calls
+from . import suite
+from .suite import Maker, Operands, Suite, Weight, operand_sets
+from .timing import Call, host_time_us
 
-KIND = "dense_fp8"
 NK = (
     (2112, 7168),
     (576, 7168),
@@ -35,98 +29,23 @@ NK = (
     (7168, 2048),
 )
 M = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-DECODE_M = 128
+SHAPES = tuple((m, n, k) for n, k in NK for m in M)
 HOST_SHAPE = (64, 4096, 7168)
 HOST_ROUNDS = 20
-# Rows checked against float64 before a shape is timed: this many at each end of M.
-CHECKED_ROWS = 16
-
-Row = dict[str, Any]
-Weight = tuple[torch.Tensor, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Operands:
-    """One input set: a [m,k] and b [n,k] in e4m3, sfa [m,k/128], sfb [n/128,k/128], d [m,n]."""
-
-    a: torch.Tensor
-    sfa: torch.Tensor
-    b: torch.Tensor
-    sfb: torch.Tensor
-    d: torch.Tensor
-
-
-def shapes(
-    ms: Sequence[int] = (), ns: Sequence[int] = (), ks: Sequence[int] = ()
-) -> list[tuple[int, int, int]]:
-    """Return the suite's (m, n, k), reduced to the values given.
-
-    `ns` and `ks` together name one product of their own, so a shape outside the suite can be
-    measured as well.
-    """
-    if ns and ks:
-        nks = [(n, k) for n in ns for k in ks]
-    else:
-        nks = [(n, k) for n, k in NK if (not ns or n in ns) and (not ks or k in ks)]
-    return [(m, n, k) for n, k in nks for m in (ms or M)]
-
-
-Maker = Callable[[Sequence[Operands]], list[Call]]
-
-
-def rotating_sets(m: int, n: int, k: int, weights: list[Weight]) -> list[Operands]:
-    """Return as many input sets as are together larger than L2; `weights` as in operand_sets."""
-    return operand_sets(m, n, k, set_count(m * k + n * k + 2 * m * n), weights)
-
-
-def operand_sets(m: int, n: int, k: int, count: int, weights: list[Weight]) -> list[Operands]:
-    """Return `count` input sets; `weights` keeps the (b, sfb) pairs drawn for this n and k.
-
-    The A scales are MN-major with a leading dimension padded to 16 bytes, as other libraries want
-    them.
-    """
-    while len(weights) < count:
-        sfb = random_scales(BLOCK_128X128.shape(n, k), "cuda")
-        weights.append((random_e4m3(n, k, "cuda"), sfb))
-    return [
-        Operands(
-            a=random_e4m3(m, k, "cuda"),
-            sfa=lay_out_sfa(random_scales(ROW_1X128.shape(m, k), "cuda"), "mn_major_aligned"),
-            b=b,
-            sfb=sfb,
-            d=torch.empty(m, n, device="cuda", dtype=torch.bfloat16),
-        )
-        for b, sfb in weights[:count]
-    ]
-
-
-def ours(sets: Sequence[Operands]) -> list[Call]:
-    """Return one call of this package per input set, with static_b=True up to M = DECODE_M."""
-    return _ours(sets, static_b=True) if len(sets[0].a) <= DECODE_M else ours_plain(sets)
-
-
-def ours_plain(sets: Sequence[Operands]) -> list[Call]:
-    """Return one call of this package per input set, with nothing said about B."""
-    return _ours(sets)
-
-
-def _ours(sets: Sequence[Operands], **options: Any) -> list[Call]:
-    return [partial(fp8_gemm_nt, (s.a, s.sfa), (s.b, s.sfb), s.d, **options) for s in sets]
-
-
-def problem(m: int, n: int, k: int) -> GemmProblem:
-    """Return what `ours` asks for at this shape: with static_b up to M = DECODE_M."""
-    return GemmProblem.block_scaled(m, n, k, static_b=m <= DECODE_M)
-
-
-def forms(m: int) -> dict[str, Maker]:
-    """Return the forms of our call that differ at this m, by row name."""
-    return {"ours": ours, "ours_plain": ours_plain} if m <= DECODE_M else {"ours": ours}
+def block_scaled_call(s: Operands, problem: GemmProblem) -> Call:
+    """Return the call of fp8_gemm_nt() on one input set."""
+    return partial(fp8_gemm_nt, (s.a, s.sfa), (s.b, s.sfb), s.d, static_b=problem.static_b)
 
 
 def cublas_block(sets: Sequence[Operands]) -> list[Call]:
     """Return cuBLASLt's block-scaled product per input set, scales in the layouts it demands."""
-    return [_scaled_mm(s, s.sfa.t().contiguous().t(), _padded_rows(s.sfb).t()) for s in sets]
+    found = []
+    for s in sets:
+        sfa, sfb = s.scales
+        found.append(scaled_mm(s, sfa.t().contiguous().t(), _padded_rows(sfb).t()))
+    return found
 
 
 def _padded_rows(sfb: torch.Tensor) -> torch.Tensor:
@@ -138,89 +57,71 @@ def _padded_rows(sfb: torch.Tensor) -> torch.Tensor:
 def cublas_tensor(sets: Sequence[Operands]) -> list[Call]:
     """Return cuBLASLt's product with one scale a tensor, fast accumulation, per input set."""
     one = torch.ones((), device="cuda")
-    return [_scaled_mm(s, one, one, use_fast_accum=True) for s in sets]
+    return [scaled_mm(s, one, one, use_fast_accum=True) for s in sets]
 
 
 def torch_row(sets: Sequence[Operands]) -> list[Call]:
     """Return torch's row-wise scaled product, fast accumulation, per input set."""
     m, n = sets[0].d.shape
     x, y = torch.rand(m, 1, device="cuda"), torch.rand(1, n, device="cuda")
-    return [_scaled_mm(s, x, y, use_fast_accum=True) for s in sets]
+    return [scaled_mm(s, x, y, use_fast_accum=True) for s in sets]
 
 
-def _scaled_mm(s: Operands, scale_a: torch.Tensor, scale_b: torch.Tensor, **options: Any) -> Call:
+def scaled_mm(s: Operands, scale_a: torch.Tensor, scale_b: torch.Tensor, **options: Any) -> Call:
+    """Return a call of torch._scaled_mm into bfloat16 on one input set."""
     options |= {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": torch.bfloat16}
     return partial(torch._scaled_mm, s.a, s.b.t(), **options)
 
 
+def takes_fp8(n: int, k: int) -> bool:
+    """Say whether torch._scaled_mm takes such extents."""
+    return n % 16 == 0 and k % 16 == 0
+
+
 def peer_calls(m: int, n: int, k: int) -> dict[str, Maker]:
-    """Return the libraries that accept this shape: cuBLASLt wants multiples of 16 for n and k."""
+    """Return the libraries that accept this shape."""
     peers: dict[str, Maker] = {}
-    if k % 16:
-        return peers
-    if m % 4 == 0 and n % 128 == 0:
+    if k % 16 == 0 and m % 4 == 0 and n % 128 == 0:
         peers["cublas_block"] = cublas_block
-    if n % 16 == 0:
-        peers["cublas_tensor"] = cublas_tensor
-        peers["torch_row"] = torch_row
+    if takes_fp8(n, k):
+        peers |= {"cublas_tensor": cublas_tensor, "torch_row": torch_row}
     return peers
 
 
-def measure(wanted: Sequence[tuple[int, int, int]], clock: SmClock | None = None) -> Iterator[Row]:
-    """Yield one measured row per (m, n, k), all libraries on the same inputs in the same run.
-
-    Both forms of our call are checked before they are timed. What fails has None in its column and
-    its message under `errors`.
-    """
-    spec = from_index(torch.cuda.current_device())
-    weights: dict[tuple[int, int], list[Weight]] = {}
-    for m, n, k in wanted:
-        if (n, k) not in weights:
-            weights = {(n, k): []}
-        sets = rotating_sets(m, n, k, weights[n, k])
-        row: Row = {"kind": KIND, "m": m, "n": n, "k": k}
-        for name, make in forms(m).items():
-            _attempt(row, name, partial(time_checked, make, sets))
-        for name, make in peer_calls(m, n, k).items():
-            _attempt(row, name, partial(_time_peer, make, sets))
-        if clock and row["ours"]:
-            row["mhz"] = clock_under(ours(sets), clock)  # last: it heats the card
-        row["config"] = select(problem(m, n, k), spec).name
-        yield row
+FP8_BLOCK = Suite(
+    "dense_fp8",
+    "FP8, scales of 1x128 and 128x128",
+    SHAPES,
+    GemmProblem.block_scaled(0, 0, 0),
+    ("cublas_tensor", "cublas_block", "torch_row"),
+    peer_calls,
+    block_scaled_call,
+)
 
 
-def _time_peer(make: Maker, sets: Sequence[Operands]) -> float:
-    return time_calls(make(sets))
+def problem(m: int, n: int, k: int) -> GemmProblem:
+    """Return what `ours` asks for at this shape: with static_b up to M = DECODE_M."""
+    return FP8_BLOCK.forms(m, n, k)["ours"]
 
 
-def time_checked(make: Maker, sets: Sequence[Operands]) -> float:
-    """Return the microseconds of our calls on `sets`; ValueError where the first is wrong."""
-    calls = make(sets)
-    sets[0].d.fill_(torch.nan)  # another form may have left right values there
-    torch.cuda.synchronize()  # B is static from here on
-    calls[0]()
-    check_rows(sets[0])
-    return time_calls(calls)
+def rotating_sets(m: int, n: int, k: int, weights: list[Weight]) -> list[Operands]:
+    """Return as many input sets of the suite as are together larger than L2."""
+    return suite.rotating_sets(problem(m, n, k), weights)
 
 
-def check_rows(s: Operands) -> None:
-    """Raise ValueError where the first or last rows of `s.d` differ from the float64 product."""
-    m = s.d.shape[0]
-    for rows in {(0, min(m, CHECKED_ROWS)), (max(0, m - CHECKED_ROWS), m)}:
-        part = slice(*rows)
-        judged = reference_and_bound(s.a[part], s.sfa[part], s.b, s.sfb, torch.bfloat16)
-        report = compare(s.d[part], *judged)
-        if not report.ok:
-            raise ValueError(f"wrong values in rows {rows[0]} to {rows[1]}: {report}")
+def ours(sets: Sequence[Operands]) -> list[Call]:
+    """Return one call of this package per input set, with static_b=True up to M = DECODE_M."""
+    return FP8_BLOCK.calls(problem(*_extents(sets[0])), sets)
 
 
-def _attempt(row: Row, name: str, work: Callable[[], float]) -> None:
-    try:
-        row[name] = round(work(), 3)
-    except Exception as error:  # a peer's refusal, of whatever class, is a result to record
-        row[name] = None
-        row.setdefault("errors", {})[name] = str(error).split("\n")[0][:200]
-        torch.cuda.synchronize()
+def ours_plain(sets: Sequence[Operands]) -> list[Call]:
+    """Return one call of this package per input set, with nothing said about B."""
+    return FP8_BLOCK.calls(GemmProblem.block_scaled(*_extents(sets[0])), sets)
+
+
+def _extents(s: Operands) -> tuple[int, int, int]:
+    (m, k), n = s.a.shape, s.b.shape[0]
+    return m, n, k
 
 
 def host_times() -> dict[str, float]:
@@ -230,7 +131,7 @@ def host_times() -> dict[str, float]:
     millisecond, so a few in a row can all fall into one disturbance of the machine.
     """
     m, n, k = HOST_SHAPE
-    s = operand_sets(m, n, k, 1, [])[0]
+    s = operand_sets(problem(m, n, k), 1, [])[0]
     x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
     calls: dict[str, Call] = {

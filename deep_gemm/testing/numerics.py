@@ -1,12 +1,14 @@
 """Judge a result: NaN and infinity positions first, then every element against its own bound.
 
-The bound is derived from the formats, K and the operands, not chosen to make tests pass. For one
-output element let P_b be the exact dot product over k-block b of 128, Q_b the root of the sum of
-the squared products in it, s_b = sfa * sfb, and T_b the running sum of s_b * P_b. Allowed is
+The bound is derived from the formats, K and the operands, not chosen to make tests pass. It adds up
+what the sum, the scaling and the rounding of one output element may lose.
+
+Sums promoted every 128 of K. Let P_b be the exact dot product over k-block b, Q_b the root of the
+sum of the squared products in it, s_b = sfa * sfb (1 where there are no scales along K), and T_b
+the running sum of s_b * P_b. Allowed is
 
     sum over b of |s_b| * 2**-13 * (20 * Q_b + 14 * |P_b|)      tensor core
     + sum over b of 2**-24 * (3 * |s_b * P_b| + |T_b|)          float32 scaling, accumulation
-    + half a unit in the last place of the output, at |T| plus the two sums above
 
 Tensor core: Hopper aligns the 32 products of one FP8 instruction, and the running sum, to the
 largest of them and drops what lies more than 13 bits below it, so each of the at most 136
@@ -18,6 +20,25 @@ uniform, log-normal, one-signed and outlier-channel data, and leave a margin the
 one of 20000 one-signed blocks came to 1.0013 of the bound.
 Data built to keep 31 of 32 products just below the last kept bit can exceed them.
 
+Sums that stay in the tensor core. The same rule over all of K: let T be the exact sum, Q the root
+of the sum of the squared products, A the sum of their magnitudes, and I the products of one
+instruction. No magnitude present exceeds |T| + Q by much, the running sum included if its terms
+come in random order, so with u bits kept allowed is
+
+    2**-u * (|T| + Q) * (sqrt(K) + K / (2 * I) + K / 2 * |T| / A)
+
+for the products' truncations as a random walk, the running sum's own (one an instruction, half a
+unit on average, always towards zero), and the part of the products' that their common sign, which
+|T| / A of them share, makes one-sided. FP8: u = 13, I = 32. BF16 and FP16: u = 23, I = 16; their
+products are exact in float32, and the sum after each instruction is truncated to it. In the
+bit-level model normal data use up to 0.3 of it, one-signed 0.26 and log-normal 0.67. Sums of INT8
+are exact.
+
+Afterwards float32 rounds, each time by 2**-24 of the value: an INT32 sum as it becomes a float;
+alpha and the product with it; the product with each scale; beta, the product with C and the sum.
+Last the output: half a unit in its last place at |D| plus all of the above. An INT32 output is
+exact.
+
 Integer data of small magnitude has no tensor-core error at all: see problems.small_integers and
 `exact_products`, which make the bound as tight as float32.
 """
@@ -25,11 +46,15 @@ Integer data of small magnitude has no tensor-core error at all: see problems.sm
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from .. import dtypes
 from ..errors import ArgumentError
+from ..problem import GemmProblem
+from ..quant.recipe import BLOCK_128X128
+from ..request import Tensors
 
 BLOCK = 128
 TENSOR_CORE_ULP = 2.0**-13
@@ -38,7 +63,16 @@ PULL_FACTOR = 14.0
 _FP32_HALF_ULP = 2.0**-24
 _FP32_TINY = 2.0**-149
 # Half a unit in the last place, relative to the power of two below the value; and among subnormals.
-_OUTPUT_HALF_ULP = {torch.bfloat16: (2.0**-8, 2.0**-134), torch.float32: (2.0**-24, 2.0**-150)}
+_OUTPUT_HALF_ULP = {
+    torch.bfloat16: (2.0**-8, 2.0**-134),
+    torch.float16: (2.0**-11, 2.0**-25),
+    torch.float32: (2.0**-24, 2.0**-150),
+}
+# The last bit the tensor core keeps beside the largest magnitude, and products of an instruction.
+_FP8_CORE = (TENSOR_CORE_ULP, 32)
+_FP32_CORE = (2.0**-23, 16)
+
+Judged = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -141,16 +175,67 @@ def reference_and_bound(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the float64 result and its bound, as block_scaled_bound, in one pass over K.
 
-    Scales that are NaN or infinite act on the block's dot product, as in the kernel. Costs two
-    float64 products of m * n * k (one with exact_products) and six float64 [m, n] tensors.
+    Costs as reference_and_bound_of.
     """
     if out_dtype not in _OUTPUT_HALF_ULP:
-        raise ArgumentError("out_dtype", "value", "bfloat16 or float32", out_dtype)
-    total = torch.zeros((a.shape[0], b.shape[0]), dtype=torch.float64, device=a.device)
+        raise ArgumentError("out_dtype", "value", "bfloat16, float16 or float32", out_dtype)
+    request = block_scaled_request(a, sfa, b, sfb, torch.empty(0, dtype=out_dtype))
+    return reference_and_bound_of(*request, exact_products=exact_products)
+
+
+def block_scaled_request(
+    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, d: torch.Tensor
+) -> tuple[GemmProblem, Tensors]:
+    """Return the problem and the tensors of D = A @ B^T, e4m3 with 1x128 and 128x128 scales."""
+    row = dtypes.from_torch(d.dtype)
+    if row is None:
+        raise ArgumentError("d", "dtype", "one the package uses", d.dtype)
+    problem = GemmProblem.block_scaled(a.shape[0], *b.shape)
+    return replace(problem, d_dtype=row), Tensors(a, sfa, b, sfb, None, d)
+
+
+def reference_and_bound_of(
+    problem: GemmProblem,
+    tensors: Tensors,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    *,
+    exact_products: bool = False,
+) -> Judged:
+    """Return D in float64 and the allowed |error| of each element; the module text derives it.
+
+    tensors: as in a call, of any strides. D is not looked at; C must hold what is to be added, so a
+        call with C in place is to be judged by what this returned before it.
+    exact_products: leave out the tensor-core term, for operands whose sums fit into the bits kept
+        (problems.small_integers).
+
+    Scales along K that are NaN or infinite act on the block's dot product, as in the kernel. Costs
+    two float64 products of m * n * k (one with exact_products, three where sums are not promoted),
+    six float64 [m, n] tensors, and A and B in float64 where sums are not promoted.
+    """
+    if problem.form.promotion == "none":
+        total, bound = _in_one_sum(problem, tensors, exact_products)
+    else:
+        total, bound = _by_k_blocks(problem, tensors, exact_products)
+    if problem.d_dtype == dtypes.INT32:
+        return (total if tensors.c is None else total.add_(tensors.c)), bound.zero_()
+    _scale_(problem, tensors, alpha, (total, bound))
+    if tensors.c is not None and beta != 0:
+        addend = tensors.c.to(torch.float64) * beta
+        bound.add_(addend.abs(), alpha=2 * (beta != 1) * _FP32_HALF_ULP)
+        bound.add_(total.add_(addend).abs(), alpha=_FP32_HALF_ULP)
+    relative, tiny = _OUTPUT_HALF_ULP[problem.d_dtype.torch]
+    bound.add_(_power_of_two_below(total.abs().add_(bound)).mul_(relative).clamp_min_(tiny))
+    return total, bound
+
+
+def _by_k_blocks(problem: GemmProblem, t: Tensors, exact: bool) -> Judged:
+    """Return the sum promoted every 128 of K and its bound, float64 [m, n]."""
+    total = torch.zeros((problem.m, problem.n), dtype=torch.float64, device=t.a.device)
     bound = torch.full_like(total, _FP32_TINY)
-    for a_block, b_block, scale in _k_blocks(a, sfa, b, sfb):
+    for a_block, b_block, scale in _k_blocks(problem, t):
         term = a_block @ b_block.T
-        if not exact_products:
+        if not exact:
             walk = (a_block.square() @ b_block.square().T).sqrt_().mul_(WALK_FACTOR)
             walk.add_(term.abs(), alpha=PULL_FACTOR)
             bound.addcmul_(walk, scale.abs(), value=TENSOR_CORE_ULP)
@@ -158,9 +243,35 @@ def reference_and_bound(
         total.add_(term)
         bound.add_(term.abs_(), alpha=3 * _FP32_HALF_ULP).add_(total.abs(), alpha=_FP32_HALF_ULP)
         bound.add_(_FP32_TINY)
-    relative, tiny = _OUTPUT_HALF_ULP[out_dtype]
-    bound.add_(_power_of_two_below(total.abs().add_(bound)).mul_(relative).clamp_min_(tiny))
     return total, bound
+
+
+def _in_one_sum(problem: GemmProblem, t: Tensors, exact: bool) -> Judged:
+    """Return the sum over all of K in the tensor core and its bound, float64 [m, n]."""
+    a, b, k = t.a.to(torch.float64), t.b.to(torch.float64), problem.k
+    total = a @ b.T
+    if exact or problem.form.integer:
+        return total, torch.zeros_like(total)
+    ulp, depth = _FP8_CORE if problem.a_dtype.is_fp8 else _FP32_CORE
+    largest = (a.square() @ b.square().T).sqrt_().add_(total.abs())
+    magnitudes = (a.abs() @ b.abs().T).clamp_min_(torch.finfo(torch.float64).tiny)
+    truncations = total.abs().div_(magnitudes).mul_(k / 2).add_(k**0.5 + k / (2 * depth))
+    return total, largest.mul_(truncations).mul_(ulp)
+
+
+def _scale_(problem: GemmProblem, t: Tensors, alpha: float, judged: Judged) -> None:
+    """Multiply a sum and its bound by alpha and the scales of rows and columns, in place."""
+    total, bound = judged
+    roundings = problem.form.integer + 2 * (alpha != 1)
+    rows = total.new_full((1,), alpha)
+    columns = total.new_ones(1)
+    if problem.form.scaled:
+        roundings += (t.sfa is not None) + (t.sfb is not None)
+        rows = rows if t.sfa is None else rows * t.sfa.reshape(-1)
+        columns = columns if t.sfb is None else t.sfb.reshape(-1).to(torch.float64)
+    total.mul_(rows[:, None]).mul_(columns)
+    bound.mul_(rows.abs()[:, None]).mul_(columns.abs())
+    bound.add_(total.abs(), alpha=roundings * _FP32_HALF_ULP).add_(roundings * _FP32_TINY)
 
 
 def calc_diff(x: torch.Tensor, y: torch.Tensor) -> float:
@@ -195,15 +306,18 @@ def bits(x: torch.Tensor) -> torch.Tensor:
 
 
 def _k_blocks(
-    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor
+    problem: GemmProblem, t: Tensors
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Yield for each k-block A and B in float64, and the scale [m, n] of their product."""
-    n, k = b.shape
-    sfb_rows = sfb[torch.arange(n, device=sfb.device) // BLOCK].to(torch.float64)
-    for kb, k0 in enumerate(range(0, k, BLOCK)):
-        columns = slice(k0, min(k0 + BLOCK, k))
-        scale = sfa[:, kb, None].to(torch.float64) * sfb_rows[None, :, kb]
-        yield a[:, columns].to(torch.float64), b[:, columns].to(torch.float64), scale
+    """Yield for each k-block A and B in float64, and the scale of their product: [m, n] or one."""
+    scale = torch.ones((), dtype=torch.float64, device=t.a.device)
+    sfa, sfb = (t.sfa, t.sfb) if problem.form.promotion != "unit" else (None, None)
+    if sfb is not None and problem.scale_b == BLOCK_128X128:
+        sfb = sfb[torch.arange(problem.n, device=sfb.device) // BLOCK]
+    for kb, k0 in enumerate(range(0, problem.k, BLOCK)):
+        columns = slice(k0, min(k0 + BLOCK, problem.k))
+        if sfa is not None and sfb is not None:
+            scale = sfa[:, kb, None].to(torch.float64) * sfb[None, :, kb].to(torch.float64)
+        yield t.a[:, columns].to(torch.float64), t.b[:, columns].to(torch.float64), scale
 
 
 def _power_of_two_below(x: torch.Tensor) -> torch.Tensor:

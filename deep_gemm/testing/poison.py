@@ -51,7 +51,9 @@ def canary(
 
 
 def nan_fill_(x: torch.Tensor) -> torch.Tensor:
-    """Fill x with NaN, FP8 too, and return it."""
+    """Fill x with NaN, FP8 too, or integers with bytes of 0x7F, and return it."""
+    if x.dtype == torch.int32:
+        return x.fill_(0x7F7F7F7F)
     if x.element_size() == 1:
         x.view(torch.uint8).fill_(0x7F)
         return x

@@ -1,17 +1,23 @@
-"""Random block-scaled problems, in every scale layout a caller may use.
+"""Random problems, with scales in every layout a caller may use.
 
-Data are drawn on the device they are for. Every padding is NaN, so that a kernel which reads it
-gives NaN.
+Data are drawn on the device they are for. Every padding is NaN, or 127 where INT8 has none, so that
+a kernel which reads it gives NaN or a wrong sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from ..dtypes import E4M3, FP16, INT32, DType
 from ..errors import ArgumentError
-from ..quant.recipe import BLOCK_128X128, ROW_1X128
+from ..problem import GemmProblem
+from ..quant.layout import align
+from ..quant.recipe import BLOCK_128X128, PER_TENSOR, ROW_1X128, ScaleRecipe
+from ..request import Tensors
 from . import poison
 
 _SFA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -31,6 +37,146 @@ _SFB: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 SFA_LAYOUTS = tuple(_SFA)
 SFB_LAYOUTS = tuple(_SFB)
+# For scales that are one of a row or one of all: "flat" is [mn] or [], "flat_strided" has stride 2.
+VECTOR_LAYOUTS = (*SFA_LAYOUTS, "flat", "flat_strided")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The tensors of a call; `check` raises AssertionError where memory around D was written."""
+
+    tensors: Tensors
+    check: Callable[[], None]
+
+
+def make(
+    problem: GemmProblem,
+    device: torch.device | str = "cpu",
+    generator: torch.Generator | None = None,
+    *,
+    scale_layouts: tuple[str, str] = ("row_major", "row_major"),
+    row_pad: int = 0,
+    out_pad: int = 8,
+    in_place: bool = False,
+    exact: bool = False,
+) -> Drawn:
+    """Return random tensors that fit `problem`, D poisoned and among canaries (poison.canary).
+
+    generator: of the same device; the device's default one where None.
+    scale_layouts: of sfa and sfb, of SFA_LAYOUTS or, where they are vectors, VECTOR_LAYOUTS.
+    row_pad: elements behind each line of A and B, after those that fill up its last 16 bytes.
+    out_pad: elements behind each row of C and D.
+    in_place: C, where the problem adds one, is D; so it is for an addend of "reduce".
+    exact: small integers (full-range ones for INT8), and powers of two as scales along K: sums have
+        no rounding anywhere, so GPU and CPU backend must agree bit for bit.
+
+    FP8 is normal with standard deviation 60, INT8 uniform over its range, 16-bit types are normal;
+    the first two are a sixteenth as large for an FP16 output, which ends at 65504. C is about as
+    large as the product.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    a = _operand(problem, problem.a_dtype, m, exact, (device, generator))
+    b = _operand(problem, problem.b_dtype, n, exact, (device, generator))
+    spread = max(k, 1) ** 0.5 * _deviation(problem, exact) ** 2
+    sfa, sfb = (
+        _scales(recipe, (mn, k), layout, exact, (device, generator))
+        for recipe, mn, layout in zip(
+            (problem.scale_a, problem.scale_b), (m, n), scale_layouts, strict=True
+        )
+    )
+    a, b = _in_lines(a, problem.a_major, row_pad), _in_lines(b, problem.b_major, row_pad)
+    d, check = poison.canary(m, n, problem.d_dtype.torch, device, out_pad)
+    c = None
+    if problem.addend != "none":
+        drawn = torch.randn((m, n), device=device, generator=generator).mul_(spread)
+        drawn = (drawn.round_() if problem.d_dtype == INT32 else drawn).to(d.dtype)
+        same = in_place or problem.addend == "reduce"
+        c = d.copy_(drawn) if same else poison.pitched(drawn, n + out_pad)
+    return Drawn(Tensors(a, sfa, b, sfb, c, d), check)
+
+
+def arguments(problem: GemmProblem, t: Tensors) -> dict[str, Any]:
+    """Return the arguments of matmul() for tensors that fit `problem`, but for alpha and beta.
+
+    The layout is the one in which the last dimension of each operand is the contiguous one.
+    """
+    sides = ((problem.a_major, t.a, t.sfa), (problem.b_major, t.b, t.sfb))
+    a, b = (
+        _passed(data if major == "k" else data.t(), scale, major) for major, data, scale in sides
+    )
+    layout = {"k": "n", "mn": "t"}[problem.a_major] + {"k": "t", "mn": "n"}[problem.b_major]
+    options = {"fast_accum": not problem.promoted, "static_b": problem.static_b}
+    return {"a": a, "b": b, "out": t.d, "c": t.c, "layout": layout, **options}
+
+
+def _passed(data: torch.Tensor, scale: torch.Tensor | None, major: str) -> Any:
+    if scale is None:
+        return data
+    return data, scale.t() if major == "mn" and scale.dim() == 2 else scale
+
+
+Source = tuple[torch.device | str, torch.Generator | None]
+
+
+def _operand(
+    problem: GemmProblem, dtype: DType, rows: int, exact: bool, source: Source
+) -> torch.Tensor:
+    """Return A or B as [rows, k], contiguous."""
+    shape = rows, problem.k
+    device, generator = source
+    if dtype.torch == torch.int8:
+        reach = 128 // _reduction(problem)
+        drawn = torch.randint(-reach, reach, shape, device=device, generator=generator)
+        return drawn.to(torch.int8)
+    if exact:
+        reach = _exact_reach(problem)
+        drawn = torch.randint(-reach, reach + 1, shape, device=device, generator=generator)
+        return drawn.to(torch.float32).to(dtype.torch)
+    x = torch.randn(shape, device=device, generator=generator)
+    x.mul_(_deviation(problem, exact))
+    return (x.clamp_(-dtype.max, dtype.max) if dtype.max else x).to(dtype.torch)
+
+
+def _reduction(problem: GemmProblem) -> int:
+    return 16 if problem.d_dtype == FP16 and problem.a_dtype.bytes == 1 else 1
+
+
+def _exact_reach(problem: GemmProblem) -> int:
+    """Return the largest integer of exact operands: 13 bits hold 8192 products of -1, 0 and 1."""
+    return 1 if problem.a_dtype.is_fp8 and problem.form.promotion == "none" else 4
+
+
+def _deviation(problem: GemmProblem, exact: bool) -> float:
+    """Return the standard deviation of an operand's elements."""
+    if problem.a_dtype.torch == torch.int8:
+        return 128 / 3**0.5 / _reduction(problem)
+    if exact:
+        reach = _exact_reach(problem)
+        return (reach * (reach + 1) / 3) ** 0.5
+    return 60.0 / _reduction(problem) if problem.a_dtype.is_fp8 else 1.0
+
+
+def _scales(
+    recipe: ScaleRecipe | None, extents: tuple[int, int], layout: str, exact: bool, source: Source
+) -> torch.Tensor | None:
+    if recipe is None:
+        return None
+    device, generator = source
+    sf = random_scales(recipe.shape(*extents), device, generator)
+    if recipe.gran_k:
+        return lay_out_sfa(sf.sub_(0.5).mul_(3).floor_().sub_(1).exp2_() if exact else sf, layout)
+    if layout == "flat":
+        return sf.reshape(() if recipe == PER_TENSOR else -1)
+    if layout == "flat_strided":
+        return poison.every_second_column(sf.reshape(1, -1))[0]
+    return lay_out_sfa(sf, layout)
+
+
+def _in_lines(x: torch.Tensor, major: str, row_pad: int) -> torch.Tensor:
+    """Return x with lines along K ("k") or along its rows ("mn"), each followed by poison."""
+    length = x.shape[1] if major == "k" else x.shape[0]
+    pitch = align(length, 16 // x.element_size()) + row_pad
+    return poison.pitched(x, pitch) if major == "k" else poison.transposed(x, pitch)
 
 
 def make_block_scaled(
@@ -67,7 +213,7 @@ def random_e4m3(
 ) -> torch.Tensor:
     """Return e4m3 [rows, columns]: normal with standard deviation 60, clamped to the format."""
     x = torch.randn((rows, columns), device=device, generator=generator)
-    return x.mul_(60.0).clamp_(-448.0, 448.0).to(torch.float8_e4m3fn)
+    return x.mul_(60.0).clamp_(-E4M3.max, E4M3.max).to(E4M3.torch)
 
 
 def small_integers(

@@ -10,7 +10,8 @@ A record is one JSON file per GPU, `benchmarks/results/<gpu>.json`:
 | host_us | microseconds one warm call keeps the host busy: ours, torch_mm, torch_scaled_mm |
 | first_call_s | seconds of the first call of a new shape in a fresh process, empty kernel cache |
 
-Where `ours` was called with static_b=True, `ours_plain` is the time without.
+Where `ours` was called with static_b=True, `ours_plain` is the time without; where it leaves FP8
+sums in the tensor core, `ours_promoted` is the time with promotion. Kinds are those of `suites`.
 
 Test and benchmark runs write their own parts in either order. A part joins what is on disk only
 where the digest agrees, so that one file never mixes figures of two versions of the code.
@@ -33,6 +34,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 # What no measured kernel depends on.
 OUTSIDE = ("cli", "testing")
 SUFFIXES = (".py", ".cuh")
+AND = " && "  # between the commands whose figures a record holds
 ROW_KEY = ("kind", "m", "n", "k")
 
 
@@ -93,13 +95,25 @@ def read(path: Path) -> Record | None:
 def merge(old: Record | None, new: Mapping[str, Any]) -> Record:
     """Return `new` joined with `old` where both measured the same code, else `new` alone.
 
-    Rows of the same problem are replaced, other rows kept; every other part is replaced whole.
+    Rows of the same problem are replaced, other rows kept, those of other kinds among them; every
+    other part is replaced whole.
     """
     if not old or old.get("meta", {}).get("digest") != new["meta"]["digest"]:
         return dict(new)
-    merged = {**old, **new, "meta": {**old["meta"], **new["meta"]}}
+    merged = {**old, **new, "meta": _merge_meta(old["meta"], new["meta"])}
     if "rows" in old or "rows" in new:
         merged["rows"] = _merge_rows(old.get("rows", ()), new.get("rows", ()))
+    return merged
+
+
+def _merge_meta(old: Record, new: Record) -> Record:
+    """Return `new` over `old`, with what `new` did not read of the clock, and both commands."""
+    merged = {**old, **new}
+    if "clock" in old or "clock" in new:
+        merged["clock"] = {**old.get("clock", {}), **new.get("clock", {})}
+    commands = [c for meta in (old, new) if "command" in meta for c in meta["command"].split(AND)]
+    if commands:
+        merged["command"] = AND.join(dict.fromkeys(commands))
     return merged
 
 

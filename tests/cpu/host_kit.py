@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,10 @@ PROGRAMS = Path(__file__).parent / "host"
 # Inline assembly is dropped: `asm volatile(...)` becomes `asm ("")`, and `asm(...)` nothing. What a
 # program needs of it, it defines itself. Standard headers come first: they have assembly, too.
 CUDA_AS_HOST = """
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <vector>
 #define __host__
 #define __device__
@@ -36,10 +38,16 @@ static inline unsigned long long __cvta_generic_to_shared(const void*) { return 
 """
 
 
-def compile_host(program: str, folder: Path, included: Mapping[str, str] | None = None) -> Run:
+def compile_host(
+    program: str,
+    folder: Path,
+    included: Mapping[str, str] | None = None,
+    optimized: Sequence[str] = (),
+) -> Run:
     """Compile host/<program>.cpp, which includes headers of the package; skip without a compiler.
 
-    included: further files the program includes, name to text.
+    included: further files the program includes, name to text, beside those of host/.
+    optimized: further options of the compiler.
 
     The result passes text to the program's standard input, and returns the integers it printed, a
     list for each line.
@@ -48,13 +56,15 @@ def compile_host(program: str, folder: Path, included: Mapping[str, str] | None 
     if compiler is None:
         pytest.skip("no host C++ compiler")
     text = CUDA_AS_HOST + (PROGRAMS / f"{program}.cpp").read_text()
-    files = {**headers_for(text), **(included or {}), "program.cpp": text}
+    beside = {path.name: path.read_text() for path in PROGRAMS.glob("*.hpp")}
+    headers = headers_for("\n".join([text, *beside.values()]))
+    files = {**headers, **beside, **(included or {}), "program.cpp": text}
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     binary = folder / "program"
     # Functions whose assembly was dropped return nothing, which -w says nothing about.
-    options = ["-std=c++17", "-w", "-I", str(folder), "-o", str(binary)]
+    options = ["-std=c++17", "-w", *optimized, "-I", str(folder), "-o", str(binary)]
     subprocess.run([compiler, *options, str(folder / "program.cpp")], check=True)
 
     def run(lines: str) -> list[list[int]]:
@@ -70,16 +80,18 @@ def cases_of(configs: Iterable[GemmConfig]) -> str:
     """Return show_case(index, params, grid) for a host program to include.
 
     It calls the program's show<Config>(params, grid) with the constants of the index-th
-    configuration, as they stand in its kernel's source.
+    configuration, as they stand in its kernel's source, and the type of its MMA's sums.
     """
     structs, cases = [], []
     for i, config in enumerate(configs):
         members = re.search(r"struct Config (\{.*?\};)", translation_unit(config).source, re.DOTALL)
         assert members
-        structs.append(f"struct Config{i} {members[1]}")
+        sums = "int" if config.form.integer else "float"
+        structs.append(f"struct Config{i} {members[1]}".replace("{", f"{{ using Sum = {sums};", 1))
         cases.append(f"if (index == {i}) show<Config{i}>(params, grid);")
     show = "void show_case(uint32_t index, GemmParams& params, uint32_t grid) {\n"
-    return "\n".join(["namespace deep_gemm {", *structs, show, *cases, "}", "}"])
+    named = "struct ScaleMma;"  # as rendered beside the constants of some
+    return "\n".join(["namespace deep_gemm {", named, *structs, show, *cases, "}", "}"])
 
 
 def walk_of(config: GemmConfig, m: int, n: int, k: int, clusters: int = 1) -> Raster:

@@ -9,9 +9,10 @@ import torch
 
 import deep_gemm
 from deep_gemm.config import by_name, explain
-from deep_gemm.problem import GemmProblem
-from deep_gemm.testing.dense_suite import Operands
+from deep_gemm.errors import CompileError
 from deep_gemm.testing.problems import make_block_scaled
+from deep_gemm.testing.suite import Operands
+from deep_gemm.testing.suites import SUITES
 
 from .script_kit import load_script
 
@@ -51,29 +52,51 @@ def test_aligned_rows_change_no_product(rng: torch.Generator) -> None:
 
 # --- sweep --------------------------------------------------------------------------------------
 
+SHAPE = (64, 576, 7168)
 
-def row(chosen_us: float, best_us: float, shape: tuple[int, int, int] = (64, 576, 7168)) -> dict:
-    found = explain(GemmProblem.block_scaled(*shape), by_name("h200"))
-    names = {"chosen": found[0].config.name, "best": found[1].config.name}
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, float], list[str]]:
+    """Let Timed.us answer from a table, 10 us by default; return it and the names asked for."""
+    table: dict[str, float] = {}
+    taken: list[str] = []
+
+    def us(self: Any, config: Any, **rest: Any) -> float:
+        taken.append(config.name)
+        found = table.get(config.name, 10.0)
+        if found < 0:
+            raise CompileError(config.name, "no registers left", None)
+        return found
+
+    monkeypatch.setattr(sweep.Timed, "us", us)
+    monkeypatch.setattr(sweep, "rotating_sets", lambda *args: [])
+    monkeypatch.setattr(sweep, "compile_ahead", list)
+    monkeypatch.setattr(sweep, "from_index", lambda index: by_name("h200"))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    return table, taken
+
+
+def names(kind: str, shape: tuple[int, int, int], form: str = "ours") -> list[str]:
+    found = explain(SUITES[kind].forms(*shape)[form], by_name("h200"))
+    return [candidate.config.name for candidate in found]
+
+
+def row(chosen_us: float, best_us: float, shape: tuple[int, int, int] = SHAPE) -> dict:
     m, n, k = shape
-    return {"m": m, "n": n, "k": k, **names, "chosen_us": chosen_us, "best_us": best_us}
+    chosen, best = names("dense_fp8", shape)[:2]
+    return {
+        "kind": "dense_fp8", "form": "ours", "m": m, "n": n, "k": k,
+        "chosen": chosen, "chosen_us": chosen_us, "best": best, "best_us": best_us,
+        "candidates": {chosen: (9.0, chosen_us), best: (9.5, best_us)},
+    }  # fmt: skip
 
 
 def test_the_choice_is_measured_again_where_it_is_over_five_per_cent_behind(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    timed: tuple[dict[str, float], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     near, far = row(10.4, 10.0), row(12.0, 10.0, (128, 576, 7168))
-    times = {far["chosen"]: 10.1, far["best"]: 10.0}
-    taken: list[str] = []
-
-    def time(config: Any, sets: object, **rest: Any) -> float:
-        taken.append(config.name)
-        return times[config.name]
-
-    monkeypatch.setattr(sweep, "_time", time)
-    monkeypatch.setattr(sweep, "rotating_sets", lambda *args: [])
-    monkeypatch.setattr(sweep, "from_index", lambda index: by_name("h200"))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    table, taken = timed
+    table |= {far["chosen"]: 10.1, far["best"]: 10.0}
     rows = sweep.again([near, far])
     assert rows[0] == near
     assert rows[1] == {**far, "again": {"chosen_us": 10.1, "best_us": 10.0}}
@@ -82,3 +105,35 @@ def test_the_choice_is_measured_again_where_it_is_over_five_per_cent_behind(
     said = capsys.readouterr().out
     assert "1 of 2 shapes" in said and "128 x 576 x 7168: 1.200, again 1.010" in said
     assert "worst 1.040 at 64 x 576 x 7168" in said
+    flat = [(one["m"], one["us"], one["predicted"]) for one in sweep.times(rows)]
+    assert flat == [(64, 10.4, 9.0), (64, 10.0, 9.5), (128, 10.1, 9.0), (128, 10.0, 9.5)]
+    assert set(next(sweep.times(rows))) == {
+        "kind", "form", "m", "n", "k", "config", "us", "predicted",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind, form",
+    [(kind, "ours") for kind in SUITES] + [("dense_fp8_tensor", "ours_promoted")],
+)
+def test_a_sweep_times_the_first_candidates_of_any_kind(
+    kind: str, form: str, timed: tuple[dict[str, float], list[str]], capsys: Any
+) -> None:
+    table, taken = timed
+    first, second, third = names(kind, SHAPE, form)[:3]
+    table |= {second: -1.0, third: 8.0}
+    (found,) = sweep.sweep(SUITES[kind], form, [SHAPE], top=3)
+    assert taken == [first, first, second, third]  # the clock is brought up by the first
+    assert (found["kind"], found["form"], found["n"]) == (kind, form, 576)
+    assert (found["chosen"], found["best"]) == (first, third)
+    assert list(found["candidates"]) == [first, third]
+    said = capsys.readouterr().out
+    assert f"{second} left out: NVRTC could not compile" in said and "ratio 1.250" in said
+
+
+def test_a_sweep_leaves_out_shapes_without_the_form(
+    timed: tuple[dict[str, float], list[str]],
+) -> None:
+    shapes = [(128, 576, 7168), (256, 576, 7168)]
+    rows = sweep.sweep(SUITES["dense_fp8"], "ours_plain", shapes, top=1)
+    assert [found["m"] for found in rows] == [128]

@@ -31,6 +31,46 @@ def test_an_address_that_tma_cannot_take():
 
 
 def test_extents_that_tma_cannot_end_at():
-    with pytest.raises(ArgumentError, match="pad B.*N = 64"):
-        checks.tma_extents(61)
-    checks.tma_extents(64)
+    for n, element_bytes, padded in ((61, 2, 64), (62, 4, 64)):
+        with pytest.raises(ArgumentError, match=f"pad B.*N = {padded}"):
+            checks.tma_extents(n, element_bytes)
+        checks.tma_extents(padded, element_bytes)
+    checks.tma_extents(60, 4)
+
+
+@pytest.mark.parametrize(
+    "shape, strides, dtype, major",
+    [
+        ((4, 16), (16, 1), torch.int8, "k"),
+        ((4, 16), (1, 16), torch.int8, "mn"),
+        ((1, 16), (3, 1), torch.int8, "k"),
+        ((1, 16), (1, 16), torch.int8, "mn"),
+        ((16, 1), (1, 3), torch.int8, "mn"),
+        # Lines of one element each along K: only lines along rows have a pitch TMA takes.
+        ((16, 1), (1, 1), torch.int8, "mn"),
+        ((16, 1), (16, 1), torch.int8, "k"),
+        ((1, 1), (7, 7), torch.bfloat16, "k"),
+        ((0, 16), (16, 1), torch.bfloat16, "k"),
+    ],
+)
+def test_which_dimension_is_contiguous(shape, strides, dtype, major):
+    size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True) if n)
+    x = torch.zeros(max(size, 1), dtype=dtype).as_strided(shape, strides)
+    assert checks.major("a", x) == major
+
+
+def test_neither_dimension_is_contiguous():
+    with pytest.raises(ArgumentError, match="a: stride of the last dimension must be 1, got 2"):
+        checks.major("a", torch.zeros(4, 32, dtype=torch.int8)[:, ::2])
+    with pytest.raises(ArgumentError, match="a: row stride must be at least 16, got 8"):
+        checks.major("a", torch.zeros(64, dtype=torch.int8).as_strided((4, 16), (8, 1)))
+
+
+def test_c_is_d_or_apart_from_it():
+    memory = torch.zeros(8, 16)
+    d = memory[:4]
+    for apart in (memory[4:], torch.zeros(4, 16), d, d.view(4, 16), memory[:0]):
+        checks.same_or_apart("c", apart, d)
+    for overlapping in (memory[1:5], memory[:4].t(), memory[:3], memory[:4, :8]):
+        with pytest.raises(ArgumentError, match=r"c: memory must be D itself.*pass c.clone\(\)"):
+            checks.same_or_apart("c", overlapping, d)

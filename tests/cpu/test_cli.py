@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 
 from deep_gemm import cli
 from deep_gemm.cli import bench, compile, console, demo, kernels
-from deep_gemm.config import select
+from deep_gemm.config import choices, select
 from deep_gemm.errors import ArgumentError
 from deep_gemm.jit import Resources, cache
 from deep_gemm.problem import GemmProblem
-from deep_gemm.testing import dense_suite, quant_error
+from deep_gemm.testing import quant_error, suite
+from deep_gemm.testing.suites import SUITES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,6 +85,24 @@ def test_accuracy_prints_layers_total_and_what_it_left_out(weights: Path) -> Non
     output = run("accuracy", weights, "--rows", "4").output
     assert "wide" in output and "160 x 320" in output and "total" in output
     assert "left out: broken" in output
+
+
+def test_accuracy_advises_on_scales(weights: Path, tmp_path: Path) -> None:
+    x = {"wide": torch.randn(32, 320, generator=torch.Generator().manual_seed(1))}
+    path = tmp_path / "activations.safetensors"
+    save_file(x, path)
+    random = accuracy_json(weights, to=tmp_path / "out.json")["layers"]
+    plain = accuracy_json(weights, "--activations", path, to=tmp_path / "out.json")["layers"]
+    advice = {layer["name"]: layer["advice"] for layer in random}
+    # Random activations have outlier columns; those of the second file have none.
+    assert advice["wide"]["recommendation"] != "per_tensor" and advice["wide"]["spread"] > 1
+    assert plain[0]["advice"]["recommendation"] == "per_tensor"
+    assert plain[0]["advice"]["spread"] < 1 and "less than one" in plain[0]["advice"]["reason"]
+    for found in (plain[0]["advice"], advice["wide"]):
+        spreads = [found[side]["spread"] for side in ("weight", "activation")]
+        assert found["spread"] == max(spreads) and found["weight"]["beyond"] == 0
+    output = run("accuracy", weights, "--activations", path).output
+    assert re.search(r"wide +160 x 320 .* 0\.\d\d +tensor", output)
 
 
 def test_accuracy_is_reproducible_and_follows_the_seed(weights: Path, tmp_path: Path) -> None:
@@ -166,7 +185,7 @@ def test_compile_fills_the_cache_without_a_gpu(kernel_cache: Path) -> None:
     result = run("compile", "--n", "256", "--k", "512", "--max-m", "64", "--jobs", "2")
     assert result.exit_code == 0, result.output
     entries = cache.entries()
-    wanted = kernels.configurations(256, 512, 64, kernels_device())
+    wanted = choices(GemmProblem.block_scaled(1, 256, 512), range(1, 65), kernels_device())
     assert len(entries) == len(wanted) > 0
     assert all(config.name in result.output for config in wanted)
     assert str(kernel_cache) in result.output
@@ -186,7 +205,7 @@ def kernels_device() -> Any:
 
 def test_every_m_is_served_with_static_b_and_without() -> None:
     device = kernels_device()
-    served = kernels.configurations(24576, 1536, 300, device)
+    served = choices(GemmProblem.block_scaled(1, 24576, 1536), range(1, 301), device)
     for static_b in (False, True):
         for m in range(1, 301):
             assert m in served[select(GemmProblem.block_scaled(m, 24576, 1536, static_b), device)]
@@ -289,18 +308,80 @@ def test_bench_refuses_an_unknown_suite_and_a_bad_peers_file(tmp_path: Path) -> 
     assert result.exit_code == 2 and "peers.json" in re.sub(r"[\s│]+", "", result.output)
 
 
+def test_bench_refuses_an_unknown_kind() -> None:
+    result = run("bench", "--kind", "dense_fp4")
+    said = re.sub(r"[\s│]+", " ", result.output)
+    assert result.exit_code == 2 and "no kind 'dense_fp4'; there are dense_fp8" in said
+
+
+def test_bench_measures_the_kinds_named_and_all_of_them_by_default() -> None:
+    assert [one.kind for one in bench.suites_of([])] == list(SUITES)
+    assert bench.suites_of(["wgrad", "dense_int8", "wgrad"]) == [
+        SUITES["wgrad"],
+        SUITES["dense_int8"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, shapes, parts",
+    [
+        (["--kind", "wgrad", "--kind", "dense_int8"], 6 + 12, set()),
+        (["--kind", "dense_fp8"], 84, {"host_us"}),
+        (["--kind", "dense_fp8", "-m", "64"], 7, set()),
+        (["-m", "64", "-n", "24576"], 5, set()),  # of every kind but wgrad
+        ([], 3 * 84 + 56 + 12 + 6, {"host_us"}),
+    ],
+)
+def test_bench_records_what_was_asked_for(
+    arguments: list[str],
+    shapes: int,
+    parts: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measured(one: suite.Suite, wanted: list[Any], clock: Any) -> Any:
+        return [
+            {"kind": one.kind, "m": m, "n": n, "k": k, "ours": 9.0, "config": "name"}
+            for m, n, k in wanted
+        ]
+
+    written: list[Any] = []
+    monkeypatch.setattr(console, "no_gpu_reason", lambda: "")
+    monkeypatch.setattr(suite, "measure", measured)
+    monkeypatch.setattr("deep_gemm.testing.timing.SmClock", lambda: None)
+    monkeypatch.setattr(bench, "host_and_first_call", lambda: {"host_us": {}})
+    monkeypatch.setattr(bench, "write_record", lambda *given: written.append(given))
+    result = run("bench", *arguments, "--json", tmp_path)
+    assert result.exit_code == 0, result.output
+    ((target, part, command),) = written
+    assert target == tmp_path and len(part["rows"]) == shapes and set(part) - {"rows"} == parts
+    assert command == " ".join(["deep-gemm bench --suite dense", *arguments])
+
+
 def test_bench_line_gives_rates_floor_and_ratios() -> None:
     row = {"kind": "dense_fp8", "m": 4096, "n": 4096, "k": 4096, "ours": 100.0, "mhz": 1500}
     row |= {"cublas_tensor": 110.0, "config": "name"}
     cells = bench.line(row).split()
     # 2 * 4096^3 FLOPs in 100 us; the floor is 2 us + FLOPs / 1400 TFLOPS = 100.2 us.
     assert cells[:6] == ["4096", "4096", "4096", "100.00", "-", "1374"]
-    assert cells[7:11] == ["100%", "1500", "110.00", "1.10"]
-    assert cells[-1] == "name"
+    assert cells[7:] == ["100%", "1500", "110.00", "1.10", "-", "-", "-", "-", "name"]
     assert bench.line({**row, "ours_plain": 104.0}).split()[3:5] == ["100.00", "104.00"]
 
 
-def test_bench_summary_has_the_corrected_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", SUITES)
+def test_bench_lines_stand_under_their_headers(kind: str) -> None:
+    one = SUITES[kind]
+    row = {"kind": kind, "m": 4096, "n": 4096, "k": 4096, "config": "name"}
+    row |= {name: 100.0 for name in (*one.forms(1, 8, 16), *one.columns)}
+    header, line = bench.header(one), bench.line(row)
+    assert len(header) - len("config") == len(line) - len("name")
+    assert header.split()[-1] == "config" and line.count("1.00") == len(one.columns)
+    floor = {"dense_bf16": "198%"}.get(kind, "100%")  # half the rate of 8-bit operands
+    assert floor in line.split()
+    assert bench.line({**row, "ours": None}).split()[-1] == "name"
+
+
+def test_bench_summary_has_the_corrected_comparison() -> None:
     shape = {"kind": "dense_fp8", "m": 64, "n": 576, "k": 7168}
     rows = [{**shape, "ours": 5.0, "ours_plain": 6.25, "cublas_tensor": 8.0}]
     with console.out.capture() as captured:
@@ -310,99 +391,22 @@ def test_bench_summary_has_the_corrected_comparison(capsys: pytest.CaptureFixtur
     assert "4.000" in text  # upstream at 10 * 8 / 4 over ours
     assert "3.200" in text and "plain form" in text
     assert "M 17 to 128" in text and "all shapes" in text
+    assert "wanted" not in text
 
 
-def test_suite_shapes_can_be_reduced_and_extended() -> None:
-    assert len(dense_suite.shapes()) == 84
-    assert dense_suite.shapes(ms=[3], ns=[576]) == [(3, 576, 7168)]
-    assert dense_suite.shapes(ms=[3], ns=[100], ks=[200]) == [(3, 100, 200)]
-    assert dense_suite.shapes(ns=[100]) == []
-
-
-def operands(m: int, n: int, k: int) -> dense_suite.Operands:
-    import deep_gemm
-
-    generator = torch.Generator().manual_seed(0)
-    a, sfa = deep_gemm.per_token_cast_to_fp8(torch.randn(m, k, generator=generator))
-    b, sfb = deep_gemm.per_block_cast_to_fp8(torch.randn(n, k, generator=generator))
-    d = deep_gemm.matmul((a, sfa), (b, sfb))
-    return dense_suite.Operands(a, sfa, b, sfb, d)
-
-
-@pytest.mark.parametrize("row", [0, 39])
-def test_bench_notices_wrong_values_in_first_and_last_rows(row: int) -> None:
-    right = operands(40, 136, 256)
-    dense_suite.check_rows(right)
-    right.d[row, 100] += 1.0 + right.d[row, 100].abs()
-    with pytest.raises(ValueError, match="wrong values in rows"):
-        dense_suite.check_rows(right)
-
-
-@pytest.fixture
-def calls_of_ours(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Measure on the CPU, in no time; return a list that grows by static_b of each call."""
-    import deep_gemm
-
-    seen: list[bool] = []
-
-    def product(a: Any, b: Any, d: torch.Tensor, static_b: bool = False) -> None:
-        seen.append(static_b)
-        deep_gemm.matmul(a, b, d)
-
-    def time_calls(calls: list[Any]) -> float:
-        calls[0]()
-        return 2.0 if seen[-1] else 3.0
-
-    monkeypatch.setattr(dense_suite, "fp8_gemm_nt", product)
-    monkeypatch.setattr(dense_suite, "time_calls", time_calls)
-    monkeypatch.setattr(dense_suite, "clock_under", lambda calls, clock: clock)
-    monkeypatch.setattr(dense_suite, "rotating_sets", lambda *args: [operands(*args[:3])])
-    monkeypatch.setattr(dense_suite, "peer_calls", lambda m, n, k: {})
-    monkeypatch.setattr(dense_suite, "from_index", lambda index: kernels_device())
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    return seen
-
-
-def test_bench_measures_both_forms_up_to_128_rows(calls_of_ours: list[bool]) -> None:
-    clock: Any = 1980
-    decode, larger = dense_suite.measure([(128, 136, 256), (129, 136, 256)], clock)
-    assert (decode["ours"], decode["ours_plain"], decode["mhz"]) == (2.0, 3.0, 1980)
-    assert larger["ours"] == 3.0 and "ours_plain" not in larger
-    # Of each form one call is checked, then it is timed.
-    assert calls_of_ours == [True, True, False, False, False, False]
-    assert bench.failures(decode) == bench.failures(larger) == []
-
-
-def test_bench_reads_the_clock_when_all_has_been_timed(
-    calls_of_ours: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[str] = []
-    monkeypatch.setattr(dense_suite, "time_calls", lambda calls: order.append("timed"))
-    monkeypatch.setattr(dense_suite, "clock_under", lambda calls, clock: order.append("clock"))
-    monkeypatch.setattr(dense_suite, "peer_calls", lambda m, n, k: {"peer": lambda sets: []})
-    monkeypatch.setattr(
-        dense_suite, "time_checked", lambda make, sets: order.append("timed") or 2.0
-    )
-    clock: Any = 1980
-    list(dense_suite.measure([(128, 136, 256)], clock))
-    assert order == ["timed"] * 3 + ["clock"]
-
-
-def test_bench_fails_where_one_form_gives_wrong_values(
-    calls_of_ours: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = dense_suite.fp8_gemm_nt
-
-    def only_plain_writes(a: Any, b: Any, d: torch.Tensor, static_b: bool = False) -> None:
-        if not static_b:
-            right(a, b, d)
-
-    monkeypatch.setattr(dense_suite, "fp8_gemm_nt", only_plain_writes)
-    (row,) = dense_suite.measure([(64, 136, 256)])
-    assert row["ours"] is None and row["ours_plain"] == 3.0
-    (failure,) = bench.failures(row)
-    assert failure.startswith("64 x 136 x 256, ours: wrong values in rows")
+def test_bench_summary_says_what_is_wanted_of_other_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console.out, "_width", 200)
+    rows = [
+        {"kind": "dense_int8", "m": m, "n": 4096, "k": 4096, "ours": 10.0, "cublas": cublas}
+        for m, cublas in ((32, 20.0), (128, 10.0))
+    ]
+    with console.out.capture() as captured:
+        bench.show_summary(rows, [])
+    lines = captured.get().splitlines()
+    (said,) = [line for line in lines if "INT8 into INT32" in line]
+    assert "1.414" in said and "128 x 4096 x 4096" in said and "NO" in said
+    assert "mean >= 1.5, worst >= 1.1" in said
+    assert not [line for line in lines if "all shapes" in line]
 
 
 # --- demo, main ---------------------------------------------------------------------------------

@@ -15,10 +15,15 @@ from deep_gemm.config import candidates, reasons
 from deep_gemm.config.smem_plan import plan
 from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params, tensor_maps
 
-from .config_kit import H200, config_of
+from .config_kit import FORMS, H200, config_of
 from .host_kit import cases_of, compile_host, launch_numbers, walk_of
 
-SPLIT = [config for config in candidates(H200) if config.split_k > 1]
+SPLIT = [
+    config
+    for form in (FORMS["block"], FORMS["rows"], FORMS["int8"], FORMS["bf16_turned_fp32_read"])
+    for config in candidates(H200, form)
+    if config.split_k > 1
+]
 
 
 # --- where a CTA stands, and what it loads ------------------------------------------------------
@@ -43,7 +48,27 @@ SHARED = [
     config_of(64, 32, 4, 2, 1, swapped=True),
     config_of(64, 32, 2, 1, 2, swapped=True),
 ]
-CONFIGS = [*DIVIDED, *SHARED]
+# Operands of 16 bits; then such whose rows, not K, are contiguous: whole boxes of 64 of them.
+TURNED, ROWS_TURNED = FORMS["bf16_turned_fp32_read"], FORMS["fp16_a_turned_fp32_reduce"]
+WIDE = [
+    config_of(128, 96, 2, form=FORMS["bf16"]),
+    config_of(128, 192, 1, 2, 1, form=FORMS["bf16"]),
+    config_of(64, 96, form=TURNED),
+    config_of(256, 112, form=TURNED),
+    config_of(128, 128, 1, 2, 1, form=TURNED),
+    config_of(128, 208, 1, 1, 2, form=TURNED),
+    config_of(256, 128, 1, 1, 2, form=TURNED),
+    config_of(64, 72, 4, form=TURNED),
+    config_of(64, 128, 2, 2, 1, form=TURNED),
+    config_of(64, 24, 3, swapped=True, form=TURNED),
+    config_of(128, 40, 1, 1, 2, form=ROWS_TURNED),
+    config_of(64, 32, 4, swapped=True, form=ROWS_TURNED),
+    config_of(64, 32, 2, 1, 2, swapped=True, form=ROWS_TURNED),
+    config_of(128, 48, 1, 2, 1, form=ROWS_TURNED),
+    config_of(128, 128, 1, 2, 1, form=FORMS["bf16_b_turned"]),
+    config_of(64, 136, 3, form=FORMS["bf16_b_turned"]),
+]
+CONFIGS = [*DIVIDED, *SHARED, *WIDE]
 assert not any(reasons(config, H200) for config in CONFIGS)
 
 
@@ -89,7 +114,7 @@ def test_parts_of_k_cover_every_block_once_and_in_order(config, shown):
         assert counts == sorted(counts, reverse=True) and counts[0] - counts[-1] <= 1
 
 
-@pytest.mark.parametrize("config", SHARED, ids=lambda c: c.name)
+@pytest.mark.parametrize("config", [*SHARED, *WIDE], ids=lambda c: c.name)
 def test_a_grid_computes_every_block_of_every_tile_once(config, shown):
     chance = random.Random(0)
     cases = [
@@ -111,7 +136,7 @@ def test_a_grid_computes_every_block_of_every_tile_once(config, shown):
             (tile.block_m * i, config.main_n * j, behind + config.extra_n * j, block)
             for i in range(rows)
             for j in range(columns)
-            for block in range(-(-k // 128))
+            for block in range(-(-k // config.form.block_k))
         }
         assert computed == dict.fromkeys(wanted, 1)
 
@@ -123,8 +148,10 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
     shapes = [(1, 8, 1024), (5, 40, 4096), (2000, 2000, 2000), (2000, 8, 9000), (3, 3000, 1152)]
     shapes += [tuple(chance.randint(1, 1500) for _ in range(3)) for _ in range(20)]
     found = shown([(config, *shape, 1) for shape in shapes])
+    form = config.form
     for (m, n, k), (parts, loads, (*at, barrier)) in zip(shapes, found, strict=True):
-        operands = Operands(m, n, k, k, k, n, (1, m), (1, 1))
+        strides = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
+        operands = Operands(m, n, k, *strides, n, (1, m), (1, 1))
         maps = tensor_maps(config, operands)
         boxes = [maps[name] for name in ("map_a", "map_b", "map_extra") if name in maps]
         params = GemmParams()
@@ -137,10 +164,9 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
             if count == 0:
                 assert not mine
                 continue
-            last = (first + count - 1) * 128
-            assert {(signalled, k_of) for _, _, signalled, k_of, _ in mine} == {(barrier, last)}
-            brought = sum(boxes[of].box_outer * boxes[of].box_inner for of, *_ in mine)
-            assert brought == params.stage_bytes
+            assert {signalled for _, _, signalled, *_ in mine} == {barrier}
+            brought = (boxes[of].box_outer * boxes[of].box_inner for of, *_ in mine)
+            assert sum(brought) * form.a.bytes == params.stage_bytes
             # Of rows, columns and extra columns: the map, the address, what is to lie there.
             maps_of_sides = (1, 0) if config.swapped else (0, 1)
             behind = at[1] + config.main_n * 128
@@ -149,28 +175,45 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
                 (maps_of_sides[1], at[1], column, config.main_n),
                 (2, behind, extra, config.extra_n),
             )
-            assert {of for of, *_ in mine} == {of for of, *_, block in sides if block}
+            sides = [side for side in sides if side[-1]]
+            assert {of for of, *_ in mine} == {of for of, *_ in sides}
+            last = (first + count - 1) * form.block_k
             for of, smem, start, block in sides:
-                landed = [(to, outer) for which, to, _, _, outer in mine if which == of]
-                assert all(to - smem == (outer - start) * 128 for to, outer in landed)
-                # The swizzle of a box repeats every 8 rows; a share begins with it.
-                assert all(to % 1024 == 0 for to, _ in landed)
-                filled = [
-                    x for _, outer in landed for x in range(outer, outer + boxes[of].box_outer)
-                ]
+                major = (form.a_major, form.b_major, form.b_major)[of]
+                landed = [(to, *place) for which, to, _, *place in mine if which == of]
+                filled = filled_by(landed, boxes[of], major, last, smem - start * 128)
                 assert len(filled) == len(set(filled))
-                assert set(filled) <= set(range(start, start + block))
+                # Rows in boxes of 64 are more than some tiles have; there is room for them.
+                room = -(-block // 64) * 64 if major == "mn" else block
+                assert set(filled) <= set(range(start, start + room))
                 # Rows that the operand does not have may keep what was there.
                 exist = min(start + block, (m, n, n)[of])
                 assert set(filled) >= set(range(start, exist))
 
 
+def filled_by(landed, box, major, k, zero):
+    """Return the rows of an operand that boxes, landed at (address, inner, outer), bring.
+
+    A row has 128 bytes of the k-block at k, and row 0 would have them at address `zero`.
+    """
+    rows, depth = box.box_outer, box.box_inner
+    placed = [(to, *place) for to, *place in landed]
+    if major == "mn":
+        rows, depth = depth, rows
+        placed = [(to, *place[::-1]) for to, *place in landed]
+    assert depth * box.dtype_bytes == 128
+    assert all((at, to - zero) == (k, first * 128) for to, at, first in placed)
+    # The swizzle of a box repeats every 8 rows; a share begins with it.
+    assert all(to % 1024 == 0 for to, *_ in placed)
+    return [row for _, _, first in placed for row in range(first, first + rows)]
+
+
 # --- sums over a cluster ------------------------------------------------------------------------
 
 # (CTAs of a tile, tiles of a cluster, groups of 8 columns, math warpgroups, groups of a piece): of
-# every candidate; then some that no candidate has, of fewer owners than CTAs and of pieces that
+# candidates; then some that no candidate has, of fewer owners than CTAs and of pieces that
 # overlap by one group to all but one among them.
-EXCHANGES = sorted(
+SHAPES = sorted(
     {
         (c.split_k, c.multicast, c.tile.block_n // 8, c.tile.num_math_warpgroups, c.piece_n // 8)
         for c in SPLIT
@@ -179,6 +222,7 @@ EXCHANGES = sorted(
     | {(2, 1, 17, 1, 9), (4, 1, 12, 2, 4), (3, 1, 18, 1, 7), (5, 2, 5, 1, 2), (2, 1, 3, 1, 3)}
     | {(2, 2, 18, 2, 17), (6, 1, 16, 1, 3)}
 )
+EXCHANGES = [(sums, *shape) for sums in ("float", "int") for shape in SHAPES]
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +239,7 @@ def exchanged(tmp_path_factory):
 
 @pytest.mark.parametrize("numbers", EXCHANGES, ids=lambda n: "x".join(map(str, n)))
 def test_every_owner_is_sent_its_columns_and_sums_them_in_order_of_ranks(numbers, exchanged):
-    split, tiles, groups, warpgroups, owned = numbers
+    _, split, tiles, groups, warpgroups, owned = numbers
     owners = -(-groups // owned)
     of_others = (split - 1) * warpgroups * owned * 128 * 16
     assert len(exchanged[numbers]) == split * tiles
@@ -212,11 +256,16 @@ def test_every_owner_is_sent_its_columns_and_sums_them_in_order_of_ranks(numbers
         assert (stray, uneven, wrong) == (0, 0, 0)
 
 
+def exchange_of(config):
+    tile, piece = config.tile, config.piece_n // 8
+    sums = "int" if config.form.integer else "float"
+    shape = config.split_k, config.multicast, tile.block_n // 8, tile.num_math_warpgroups, piece
+    return sums, *shape
+
+
 def pieces_of(config, exchanged):
     """Columns of each CTA of the cluster's first tile, as the exchange deals them out."""
-    tile, piece = config.tile, config.piece_n // 8
-    numbers = config.split_k, config.multicast, tile.block_n // 8, tile.num_math_warpgroups, piece
-    found = exchanged[numbers][:: config.multicast]
+    found = exchanged[exchange_of(config)][:: config.multicast]
     return [range(first, first + columns) for *_, first, columns, _ in found]
 
 
@@ -233,8 +282,6 @@ def test_pieces_cover_a_tile_and_the_last_alone_has_the_extra_columns(config, ex
 
 @pytest.mark.parametrize("config", SPLIT, ids=lambda c: c.name)
 def test_the_host_plans_pieces_and_buffer_as_the_exchange_does(config, exchanged):
-    tile, piece = config.tile, config.piece_n // 8
-    numbers = config.split_k, config.multicast, tile.block_n // 8, tile.num_math_warpgroups, piece
-    _, _, expected, *_ = exchanged[numbers][0]
+    _, _, expected, *_ = exchanged[exchange_of(config)][0]
     assert len(pieces_of(config, exchanged)[0]) == config.piece_n
     assert expected == plan(config).exchange

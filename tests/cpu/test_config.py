@@ -29,14 +29,26 @@ from deep_gemm.errors import ArgumentError
 from deep_gemm.kernels.gemm_sm90 import translation_unit
 from deep_gemm.problem import GemmProblem
 
-H200 = by_name("h200")
+from .config_kit import FORMS, H200, sized
+
 CANDIDATES = candidates(H200)
+OF_FORM = {name: candidates(H200, form) for name, form in FORMS.items()}
+EVERY = [config for configs in OF_FORM.values() for config in configs]
 GOOD = GemmConfig(TileConfig(128, 128, 2), 2, 1, 5, StoreConfig(64, 128, 1))
 SPLIT = GemmConfig(TileConfig(64, 96, 1), 2, 1, 8, StoreConfig(16, 48, 1), split_k=2)
 UNEVEN = GemmConfig(TileConfig(64, 144, 1), 2, 1, 5, StoreConfig(56, 72, 1), split_k=2)
 SWAPPED = GemmConfig(TileConfig(64, 32, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swapped=True)
 TWICE = GemmConfig(TileConfig(64, 32, 1), 1, 1, 8, StoreConfig(32, 32, 1), ctas_per_sm=2)
 SM_REGISTERS = 65536
+WIDE = GemmConfig(
+    TileConfig(128, 64, 2), 1, 1, 5, StoreConfig(32, 64, 1), form=FORMS["bf16_turned_fp32_read"]
+)
+BYTES = GemmConfig(TileConfig(128, 128, 2), 1, 1, 5, StoreConfig(32, 128, 1), form=FORMS["int8"])
+ROWS = GemmConfig(TileConfig(64, 64, 1), 1, 1, 5, StoreConfig(64, 64, 1), form=FORMS["rows"])
+ADDS = GemmConfig(
+    TileConfig(64, 96, 1), 1, 1, 6, StoreConfig(32, 96, 1), form=FORMS["rows_fp32_reduce"]
+)
+each_form = pytest.mark.parametrize("form", FORMS)
 extents = st.integers(1, 20000)
 caps = st.integers(1, 132)
 
@@ -62,56 +74,103 @@ def test_candidates_are_legal_and_reach_every_kind():
     assert {(True, True, False, 1), (True, False, True, 2), (False, False, True, 2)} <= kinds
 
 
+@each_form
+def test_every_form_has_legal_candidates_of_every_kind_it_allows(form):
+    configs = OF_FORM[form]
+    assert all(not reasons(config, H200) for config in configs)
+    assert {config.form for config in configs} == {FORMS[form]}
+    assert {c.split_k > 1 for c in configs} == {c.multicast > 1 for c in configs} == {False, True}
+    assert {c.tile.num_math_warpgroups for c in configs} >= {1, 2}
+    assert any(c.swapped for c in configs) == (FORMS[form].promotion != "rows")
+
+
 def test_names_are_unique():
     compiled = [
         replace(config, compiled=extents)
         for config in CANDIDATES
         for extents in ((0, 4096, 7168), (64, 4096, 7168), (64, 0, 7168))
     ]
-    every = [*CANDIDATES, *compiled]
-    assert len({config.name for config in every}) == len(set(every)) == 4 * len(CANDIDATES)
+    every = [*EVERY, *compiled]
+    assert len({config.name for config in every}) == len(set(every)) == len(every)
+    assert len({translation_unit(config).entry for config in every}) == len(every)
 
 
-@pytest.mark.parametrize("config", CANDIDATES, ids=lambda c: c.name)
-def test_registers_fit_a_cta(config):
-    producer, math = config.registers
-    entry, warpgroups = launch_registers(config), config.tile.num_math_warpgroups
-    assert producer + math * warpgroups <= entry * (warpgroups + 1)
-    # setmaxnreg takes multiples of 8, and the roles start from what the CTA is launched with.
-    assert producer % 8 == math % 8 == 0
-    assert (producer, math) == (0, 0) or producer < entry < math
-    assert config.accumulators < (math or entry)
+@each_form
+def test_registers_fit_a_cta(form):
+    for config in OF_FORM[form]:
+        producer, math = config.registers
+        entry, warpgroups = launch_registers(config), config.tile.num_math_warpgroups
+        assert producer + math * warpgroups <= entry * (warpgroups + 1), config.name
+        # setmaxnreg takes multiples of 8, and the roles start from what the CTA is launched with.
+        assert producer % 8 == math % 8 == 0
+        assert (producer, math) == (0, 0) or producer < entry < math
+        assert config.accumulators < (math or entry)
 
 
-@pytest.mark.parametrize("config", CANDIDATES, ids=lambda c: c.name)
-def test_shared_memory_fits_a_cta_and_has_no_room_for_another_stage(config):
-    total = plan(config).total
-    assert total <= H200.smem_per_cta(config.ctas_per_sm)
-    assert config.ctas_per_sm * (total + RESERVED_SMEM) <= H200.smem_bytes + RESERVED_SMEM
-    one_more = replace(config, num_stages=config.num_stages + 1)
-    if config.num_stages < MAX_STAGES:
-        found = reasons(one_more, H200)
-        assert len(found) == 1 and "shared memory" in found[0], "another stage would have fitted"
-    assert config == complete(replace(config, num_stages=0, store=StoreConfig(0, 0, 0)), H200)
+@each_form
+def test_shared_memory_fits_a_cta_and_has_no_room_for_another_stage(form):
+    for config in OF_FORM[form]:
+        total = plan(config).total
+        assert total <= H200.smem_per_cta(config.ctas_per_sm), config.name
+        assert config.ctas_per_sm * (total + RESERVED_SMEM) <= H200.smem_bytes + RESERVED_SMEM
+        one_more = replace(config, num_stages=config.num_stages + 1)
+        if config.num_stages < MAX_STAGES:
+            found = reasons(one_more, H200)
+            assert len(found) == 1 and "shared memory" in found[0], (
+                "another stage would have fitted"
+            )
+        assert config == complete(replace(config, num_stages=0, store=StoreConfig(0, 0, 0)), H200)
 
 
-@pytest.mark.parametrize("config", CANDIDATES, ids=lambda c: c.name)
-def test_regions_of_shared_memory_lie_where_they_may(config):
-    regions = plan(config)
-    starts, at = {}, 0
-    for name, size in vars(regions).items():
-        starts[name], at = at, at + size
-    assert list(starts) == ["rows", "columns", "output", "exchange", "scales", "barriers"]
-    # Swizzled operands and slabs repeat every 1024 bytes; sums are sent in 16, barriers are of 8.
-    for name, step in (("rows", 1024), ("columns", 1024), ("output", 1024), ("exchange", 16)):
-        assert starts[name] % step == 0
-    assert starts["scales"] % 16 == 0 and starts["barriers"] % 8 == 0
-    stages, tile = config.num_stages, config.tile
-    assert regions.rows == stages * tile.block_m * 128
-    assert regions.columns == stages * tile.block_n * 128
+@each_form
+def test_regions_of_shared_memory_lie_where_they_may(form):
+    # Swizzled operands and slabs repeat every 1024 bytes, scales that are operands every 256; sums
+    # are sent in 16, scales of rows and columns read by twos, barriers are of 8.
+    steps = {"operands": 1024, "output": 1024, "exchange": 16, "scales": 16}
+    steps |= {"vectors": 8, "barriers": 8}
+    if FORMS[form].promotion == "rows":
+        steps["scales"] = 256
+    for config in OF_FORM[form]:
+        regions, at = vars(plan(config)), 0
+        assert list(regions) == list(steps)
+        for name, size in regions.items():
+            assert at % steps[name] == 0, (config.name, name)
+            at += size
+        check_sizes(config)
+
+
+def check_sizes(config):
+    """Fail unless every region has room for what lies there."""
+    regions, stages, tile = plan(config), config.num_stages, config.tile
+    extents = tile.block_m, tile.block_n
+    # Operands whose rows are contiguous come in boxes of 64 of them.
+    rows = [
+        -(-extent // 64) * 64 if major == "mn" else extent
+        for extent, major in zip(extents, config.majors, strict=True)
+    ]
+    assert regions.operands == stages * sum(rows) * 128
     assert (regions.exchange > 0) == (config.split_k > 1)
-    tokens = tile.block_n if config.swapped else tile.block_m
-    assert regions.scales // stages >= 4 * (tokens + 4)
+    tokens, weights = reversed(extents) if config.swapped else extents
+    along_k = {"block": tokens + 4, "rows": tokens + weights}.get(config.form.promotion, 0)
+    assert regions.scales // stages >= 4 * along_k
+    assert (regions.scales > 0) == (along_k > 0)
+    assert regions.vectors >= (4 * sum(extents) if config.form.scaled else 0)
+    assert (regions.vectors > 0) == config.form.scaled
+    assert regions.barriers == 8 * 2 * (stages + 2)
+
+
+@each_form
+def test_output_boxes_are_such_as_tma_takes(form):
+    size = FORMS[form].d.bytes
+    for config in OF_FORM[form]:
+        rows = [config.store.box_columns * size]
+        rows += [config.rest_n * size] if config.rest_n else []
+        assert all(row in (32, 64, 128) or (row % 32 == 16 and row <= 512) for row in rows)
+        boxed = config.piece_n - config.rest_n
+        assert config.swapped or boxed % config.store.box_columns == 0, config.name
+        assert config.store.slab_columns <= config.piece_n
+        # C is added by the one owner of a column.
+        assert FORMS[form].addend == "none" or config.tile.block_n % config.piece_n == 0
 
 
 @pytest.mark.parametrize("name", ["h100", "h800", "h200", "h20"])
@@ -190,6 +249,29 @@ def test_a_cluster_counts_sharers_and_parts_of_k():
     assert (SWAPPED.multicast, SWAPPED.cluster) == (1, 4)
 
 
+def test_sums_that_stay_in_the_tensor_core_have_no_partials():
+    direct = replace(GOOD, form=FORMS["fast_scaled"])
+    assert (direct.partials, direct.accumulators) == (0, 64)
+    unit = replace(GOOD, form=FORMS["unit_scaled_read"])
+    assert (unit.partials, unit.accumulators) == (2, 3 * 64)
+    # A scale of each column, or element, takes registers as well.
+    assert ROWS.partials > 0 and ROWS.accumulators > (1 + ROWS.partials) * 32
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if FORMS[form].promotion != "block"])
+def test_only_weights_with_a_scale_for_each_128_have_extra_columns(form):
+    config = replace(GOOD, tile=TileConfig(128, 144, 2), form=FORMS[form])
+    assert (config.main_n, config.extra_n) == (144, 0)
+
+
+def test_a_k_block_is_128_bytes():
+    assert {
+        name: form.block_k for name, form in FORMS.items() if form.a.bytes == 2
+    } == dict.fromkeys((name for name in FORMS if "bf16" == name[:4] or "fp16" == name[:4]), 64)
+    assert {form.block_k for form in FORMS.values() if form.a.bytes == 1} == {128}
+    assert "of B x 64" in WIDE.describe() and "of B x 128" in BYTES.describe()
+
+
 def test_sums_take_registers_for_waves_partials_and_column_scales():
     assert (GOOD.partials, GOOD.accumulators) == (2, 3 * 64)
     waves = replace(GOOD, tile=TileConfig(256, 128, 2))
@@ -242,9 +324,14 @@ def test_a_description_says_what_is_special(config, said):
         (GOOD, {"tile": TileConfig(64, 88, 1)}, "BLOCK_N = 88 of weights"),
         (GOOD, {"tile": TileConfig(64, 224, 1)}, "BLOCK_N = 224 of weights"),
         (GOOD, {"store": StoreConfig(128, 128, 1)}, "output boxes of 128 columns"),
-        (GOOD, {"store": StoreConfig(48, 96, 1)}, "output boxes of 48 columns; 16, 32 or 64"),
+        (
+            GOOD,
+            {"store": StoreConfig(48, 96, 1)},
+            "output boxes of 48 columns, 96 bytes; 32, 64 or",
+        ),
         (GOOD, {"store": StoreConfig(64, 96, 1)}, "whole boxes"),
-        (GOOD, {"store": StoreConfig(64, 128, 0)}, "no output slab"),
+        (GOOD, {"store": StoreConfig(64, 128, 0)}, "no slab"),
+        (GOOD, {"store": StoreConfig(0, 128, 1)}, "no output box"),
         (GOOD, {"num_stages": 1}, "1 stages"),
         (SWAPPED, {"num_stages": 17}, "17 stages"),
         (GOOD, {"num_stages": 8}, "bytes of shared memory; a CTA has 232448"),
@@ -252,21 +339,35 @@ def test_a_description_says_what_is_special(config, said):
         (SPLIT, {"split_k": 8}, "K split over 8; a cluster has up to 8 CTAs"),
         (SPLIT, {"split_k": -2}, "K split over -2"),
         (SPLIT, {"tile": TileConfig(128, 96, 1)}, "several waves"),
-        (GOOD, {"split_k": 2, "store": StoreConfig(64, 128, 1)}, "the tile is not whole slabs"),
         # extra columns are one box at the end of a slab, which is the whole piece
         (SPLIT, {"store": StoreConfig(32, 96, 1)}, "not whole boxes and one of the tile's extra"),
         (SPLIT, {"store": StoreConfig(32, 48, 1)}, "not whole boxes and one of the tile's extra"),
         (SPLIT, {"store": StoreConfig(16, 16, 1)}, "not whole boxes and one of the tile's extra"),
         # swapped
-        (SWAPPED, {"store": StoreConfig(64, 32, 1)}, "stored as one box"),
-        (SWAPPED, {"store": StoreConfig(8, 8, 1)}, "stored as one box"),
-        (SWAPPED, {"tile": TileConfig(64, 40, 1)}, "stored as one box, 64 wide, of all its tokens"),
+        (SWAPPED, {"store": StoreConfig(64, 32, 1)}, "boxes of 128 bytes and all its tokens"),
+        (SWAPPED, {"store": StoreConfig(8, 8, 1)}, "boxes of 128 bytes and all its tokens"),
+        (SWAPPED, {"tile": TileConfig(64, 40, 1)}, "boxes of 128 bytes and all its tokens"),
+        (SWAPPED, {"form": FORMS["unit_fp32"]}, "output boxes of 64 columns, 256 bytes"),
         (SWAPPED, {"tile": TileConfig(64, 176, 1)}, "220 registers of sums in a thread; 216 fit"),
         # several CTAs to an SM
         (TWICE, {"ctas_per_sm": 3}, "1 math warpgroups with 3 CTAs an SM"),
         (TWICE, {"tile": TileConfig(192, 32, 3)}, "3 math warpgroups with 2 CTAs an SM"),
         (TWICE, {"tile": TileConfig(64, 104, 1)}, "104 registers of sums in a thread; 96 fit"),
         (TWICE, {"num_stages": 9}, "bytes of shared memory; a CTA has 115712"),
+        # forms
+        (GOOD, {"form": FORMS["block_fp32_reduce"]}, "output boxes of 64 columns, 256 bytes"),
+        (WIDE, {"store": StoreConfig(64, 64, 1)}, "output boxes of 64 columns, 256 bytes"),
+        (BYTES, {"tile": TileConfig(128, 104, 2)}, "BLOCK_N = 104; wgmma of INT8 takes 8, 24 and"),
+        (BYTES, {"tile": TileConfig(128, 40, 2)}, "BLOCK_N = 40; wgmma of INT8"),
+        (WIDE, {"tile": TileConfig(128, 96, 2), "cluster_m": 2}, "a multicast share of 48"),
+        (WIDE, {"tile": TileConfig(64, 64, 1), "cluster_n": 2}, "a multicast share of 32"),
+        (WIDE, {"cluster_m": 2}, "a multicast share of 32 of an operand loaded in boxes of 64"),
+        (ROWS, {"swapped": True}, "1x128 scales of both operands with tokens as columns"),
+        (
+            ADDS,
+            {"tile": TileConfig(64, 72, 1), "split_k": 5},
+            "shares of a split tile that overlap, where C is added",
+        ),
     ],
 )
 def test_what_cannot_be_built_says_why(base, change, said):
@@ -298,12 +399,18 @@ def test_counts_of_none_are_refused_like_any_other(change, said):
         replace(SWAPPED, tile=TileConfig(64, 40, 1), store=StoreConfig(64, 16, 1)),
         replace(TWICE, tile=TileConfig(128, 32, 2), num_stages=4),
         replace(GOOD, compiled=(0, 4096, 7168)),
+        # What other forms may not be.
+        replace(BYTES, tile=TileConfig(128, 24, 2), store=StoreConfig(8, 24, 1)),
+        replace(ROWS, tile=TileConfig(64, 72, 1), store=StoreConfig(72, 72, 1)),
+        replace(WIDE, tile=TileConfig(128, 128, 2), cluster_m=2, store=StoreConfig(32, 64, 1)),
+        replace(WIDE, tile=TileConfig(128, 72, 2), cluster_n=2, store=StoreConfig(8, 72, 1)),
+        replace(ADDS, split_k=3),
     ],
     ids=lambda c: c.name,
 )
 def test_more_than_the_candidates_can_be_built(config):
     assert not reasons(config, H200)
-    assert config not in CANDIDATES
+    assert config not in EVERY
 
 
 # --- choice -------------------------------------------------------------------------------------
@@ -319,6 +426,40 @@ def test_the_choice_is_the_cheapest_that_suits_under_any_cap(m, n, k, cap, stati
     cost = estimate(problem, chosen, H200, cap).us
     suiting = [c for c in CANDIDATES if suits(c, problem, cap)]
     assert cost <= min(estimate(problem, c, H200, cap).us for c in suiting) + 0.01
+
+
+@each_form
+@given(extents, extents, extents, caps)
+@settings(max_examples=12, deadline=None)
+def test_every_form_gets_the_cheapest_candidate_that_suits(form, m, n, k, cap):
+    problem = sized(form, m, n, k)
+    chosen = select(problem, H200, cap)
+    assert chosen in OF_FORM[form] and suits(chosen, problem, cap)
+    cost = estimate(problem, chosen, H200, cap).us
+    rows = explain(problem, H200, cap)
+    assert rows[0].config == chosen and rows[0].chosen
+    assert cost <= min(row.estimate_us for row in rows) + 0.01
+    assert {row.config for row in rows} == {c for c in OF_FORM[form] if suits(c, problem, cap)}
+
+
+@each_form
+def test_forms_share_no_kernel(form):
+    problems = [sized(form, m, n, 1024) for m in (1, 64, 300, 4096) for n in (64, 576, 7168)]
+    entries = {translation_unit(select(problem, H200)).entry for problem in problems}
+    others = {
+        translation_unit(select(sized(other, p.m, p.n, p.k), H200)).entry
+        for other in FORMS
+        if FORMS[other] != FORMS[form]
+        for p in problems
+    }
+    assert not entries & others
+
+
+def test_operands_that_are_transposed_first_have_the_kernels_of_those_that_are_not():
+    plain, turned = sized("block", 300, 576, 1024), sized("block", 300, 576, 1024, b_major="mn")
+    assert turned.transposed == ("b",) and turned.form == plain.form
+    config = select(plain, H200)
+    assert estimate(turned, config, H200, 132).us > estimate(plain, config, H200, 132).us
 
 
 def test_no_cap_is_the_whole_device():
@@ -400,6 +541,15 @@ def test_forced_answers_until_it_ends():
     assert select(problem, H200) != GOOD
 
 
+@each_form
+def test_forced_keeps_the_problems_form(form):
+    problem = sized(form, 1, 576, 7168)
+    with forced(GOOD):
+        assert select(problem, H200) == replace(GOOD, form=FORMS[form])
+        with forced(OF_FORM[form][0]):
+            assert select(problem, H200) == OF_FORM[form][0]
+
+
 def test_unknown_device_names_the_known():
     with pytest.raises(ArgumentError, match="h100.*h200"):
         by_name("b200")
@@ -408,7 +558,7 @@ def test_unknown_device_names_the_known():
 # --- the walk over tiles ------------------------------------------------------------------------
 
 
-@given(extents, extents, st.integers(1, 132), st.sampled_from(CANDIDATES))
+@given(extents, extents, st.integers(1, 132), st.sampled_from(EVERY))
 @settings(max_examples=200, deadline=None)
 def test_raster_covers_the_problem(m, n, resident, config):
     walk = raster(GemmProblem.block_scaled(m, n, 512), config, resident)

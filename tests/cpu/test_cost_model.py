@@ -6,14 +6,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from deep_gemm.config import by_name, candidates
+from deep_gemm.config import candidates
 from deep_gemm.config.candidates import suits
 from deep_gemm.config.cost_model import early_blocks, estimate
 from deep_gemm.problem import GemmProblem
 
-H200 = by_name("h200")
+from .config_kit import FORMS, H200, sized
+
 CANDIDATES = candidates(H200)
+OF_FORM = {name: candidates(H200, form) for name, form in FORMS.items()}
 configs = st.sampled_from(CANDIDATES)
+# A form and one of its candidates.
+formed = st.sampled_from([(name, config) for name, of in OF_FORM.items() for config in of])
 extents = st.integers(1, 20000)
 sms = st.integers(1, 132)
 
@@ -21,11 +25,12 @@ sms = st.integers(1, 132)
 # --- what is read ahead -------------------------------------------------------------------------
 
 
-@given(configs, extents, sms, sms)
+@given(formed, extents, sms, sms)
 @settings(max_examples=300, deadline=None)
-def test_what_is_read_ahead_has_a_stage_and_exists(config, k, ctas, num_sms):
+def test_what_is_read_ahead_has_a_stage_and_exists(form_and_config, k, ctas, num_sms):
+    _, config = form_and_config
     blocks = early_blocks(config, k, ctas, num_sms)
-    longest_part = -(-k // (128 * config.split_k))
+    longest_part = -(-k // (config.form.block_k * config.split_k))
     share = config.num_stages * 3 // 4 if config.swapped else config.num_stages // 2
     assert 0 <= blocks <= min(share, longest_part)
     # A grid of half the SMs has its successor beside it.
@@ -49,11 +54,12 @@ def test_a_long_k_fills_a_share_of_the_stages_ahead_and_a_short_one_half(swapped
     assert [early_blocks(config, 7168, ctas, 132) for ctas in (66, 67)] == [0, stages]
 
 
-@given(configs, st.integers(1, 300), extents, extents, sms)
+@given(formed, st.integers(1, 300), extents, extents, sms)
 @settings(max_examples=200, deadline=None)
-def test_reading_ahead_is_never_predicted_to_cost(config, m, n, k, num_sms):
+def test_reading_ahead_is_never_predicted_to_cost(form_and_config, m, n, k, num_sms):
+    form, config = form_and_config
     plain, static = (
-        estimate(GemmProblem.block_scaled(m, n, k, static_b), config, H200, num_sms)
+        estimate(sized(form, m, n, k, static_b=static_b), config, H200, num_sms)
         for static_b in (False, True)
     )
     assert 0 < static.us <= plain.us
@@ -75,10 +81,11 @@ def test_reading_ahead_is_predicted_to_gain_only_where_all_sms_work():
 # --- estimates ----------------------------------------------------------------------------------
 
 
-@given(configs, extents, extents, extents, st.booleans(), sms)
-@settings(max_examples=200, deadline=None)
-def test_waves_are_what_the_grid_needs(config, m, n, k, static_b, num_sms):
-    problem = GemmProblem.block_scaled(m, n, k, static_b)
+@given(formed, extents, extents, extents, st.booleans(), sms)
+@settings(max_examples=300, deadline=None)
+def test_waves_are_what_the_grid_needs(form_and_config, m, n, k, static_b, num_sms):
+    form, config = form_and_config
+    problem = sized(form, m, n, k, static_b=static_b)
     assume(suits(config, problem, num_sms))
     found = estimate(problem, config, H200, num_sms)
     rows, columns = config.oriented(m, n)
@@ -89,13 +96,46 @@ def test_waves_are_what_the_grid_needs(config, m, n, k, static_b, num_sms):
     assert found.limit in ("mma", "copies", "device memory", "power")
 
 
-@given(configs, extents, extents, extents, sms)
-@settings(max_examples=200, deadline=None)
-def test_no_time_is_below_that_of_device_memory(config, m, n, k, num_sms):
-    problem = GemmProblem.block_scaled(m, n, k)
+@given(formed, extents, extents, extents, sms)
+@settings(max_examples=300, deadline=None)
+def test_no_time_is_below_that_of_device_memory(form_and_config, m, n, k, num_sms):
+    form, config = form_and_config
+    problem = sized(form, m, n, k)
     assume(suits(config, problem, num_sms))
     found = estimate(problem, config, H200, num_sms)
     assert found.us > problem.bytes / H200.hbm_bytes_per_us * 0.7
+
+
+@given(formed, extents, extents, st.integers(1, 10000), sms)
+@settings(max_examples=300, deadline=None)
+def test_twice_the_k_never_takes_less_time(form_and_config, m, n, k, num_sms):
+    form, config = form_and_config
+    # Where rows of B lie so far apart that reads of them camp on a channel is left out.
+    once, twice = (
+        estimate(sized(form, m, n, length), config, H200, num_sms)
+        for length in (16 * k + 8, 2 * (16 * k + 8))
+    )
+    assert once.us <= twice.us and once.waves == twice.waves
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_k_block_is_predicted_to_beat_the_tensor_core(form):
+    for config in OF_FORM[form]:
+        tile = config.tile
+        cycles = estimate(sized(form, 4096, 4096, 65536), config, H200, 132).k_block_cycles
+        # Two cycles for each column of 64 rows and 128 bytes of K.
+        assert cycles > 0.9 * tile.block_m * tile.block_n / 32, config.name
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_transposed_operand_costs_what_it_moves(name):
+    plain, turned = (
+        estimate(sized("block", 512, 1024, 4096, **{f"{name}_major": major}), config, H200, 132)
+        for major in ("k", "mn")
+        for config in CANDIDATES[:1]
+    )
+    rows = {"a": 512, "b": 1024}[name]
+    assert turned.us - plain.us > 2 * rows * 4096 / H200.hbm_bytes_per_us
 
 
 @pytest.mark.parametrize("swapped", [False, True])

@@ -88,9 +88,9 @@ class OnGpu(torch.Tensor):
 def test_each_form_of_a_call_has_its_plan(monkeypatch):
     planned = []
 
-    def plan(*arguments):
-        planned.append(arguments[-1])
-        return lambda *tensors: tensors[-1].fill_(arguments[-1])
+    def plan(tensors, options, alpha, beta):
+        planned.append(options)
+        return lambda tensors, alpha, beta: tensors.d.fill_(options.static_b)
 
     monkeypatch.setattr(gemm, "_plan", plan)
     monkeypatch.setattr(gemm, "_plans", {})
@@ -104,7 +104,36 @@ def test_each_form_of_a_call_has_its_plan(monkeypatch):
             assert torch.equal(out, torch.full_like(d, static_b))
         deep_gemm.gemm_fp8_fp8_bf16_nt((a, sfa), (b, sfb), d)
         assert torch.equal(d, torch.zeros_like(d))
-    assert planned == [False, True]
+    wanted = [
+        (scales, False, static_b) for static_b in (False, True) for scales in ("block", "auto")
+    ]
+    assert planned == wanted
+
+
+def test_alpha_beta_and_c_share_plans_where_they_may(monkeypatch):
+    planned = []
+
+    def plan(tensors, options, alpha, beta):
+        planned.append((tensors.c is not None, alpha, beta))
+        return lambda tensors, alpha, beta: None
+
+    monkeypatch.setattr(gemm, "_plan", plan)
+    monkeypatch.setattr(gemm, "_plans", {})
+    a, sfa, b, sfb = problem()
+    a, c, d = a.as_subclass(OnGpu), torch.zeros(M, N, dtype=BF16), torch.empty(M, N, dtype=BF16)
+    for options in (
+        {}, {"alpha": 2.0}, {"alpha": 3.0}, {"beta": 0.5}, {"c": c, "beta": 0.0},
+        {"c": c}, {"c": c, "beta": 0.5}, {"c": c, "beta": 0.25}, {"c": d}, {"c": d, "beta": 0.5},
+    ):  # fmt: skip
+        deep_gemm.matmul((a, sfa), (b, sfb), d, **options)
+    assert planned == [
+        (False, 1.0, 1.0),
+        (False, 2.0, 1.0),
+        (True, 1.0, 1.0),
+        (True, 1.0, 0.5),
+        (True, 1.0, 1.0),
+        (True, 1.0, 0.5),
+    ]
 
 
 def test_empty_extents():
@@ -134,13 +163,15 @@ def _swap(index, change):
 
 
 REFUSALS = {
-    "a dtype": (_swap(0, lambda t: t.float()), "a: dtype must be torch.float8_e4m3fn"),
-    "a e5m2": (_swap(0, lambda t: t.view(torch.float8_e5m2)), "a: dtype must be"),
-    "b dtype": (_swap(2, lambda t: t.view(torch.int8)), "b: dtype must be"),
+    "a dtype": (
+        _swap(0, lambda t: t.float()),
+        "a: dtype must be float8_e4m3fn, .* got torch.float32",
+    ),
+    "b dtype": (_swap(2, lambda t: t.bfloat16()), "b: dtype must be torch.float8_e4m3fn"),
     "a 3-D": (_swap(0, lambda t: t[None]), "a: number of dimensions must be 2, got 3"),
     "a no tensor": (_swap(0, lambda t: t.tolist), "a: type must be torch.Tensor"),
     "k differs": (_swap(2, lambda t: t[:, :192]), r"b: shape must be \(72, 208\)"),
-    "a K-minor": (_swap(0, lambda t: t.t().contiguous().t()), "a: stride of the last dimension"),
+    "a strided": (_swap(0, lambda t: t.repeat(1, 2)[:, ::2]), "a: stride of the last dimension"),
     "b overlapping": (
         _swap(2, lambda t: t.flatten().as_strided((N, K), (16, 1))),
         "b: row stride must be at least 208",
@@ -150,7 +181,8 @@ REFUSALS = {
     "sfa fp16": (_swap(1, lambda t: t.half()), "sfa: dtype must be torch.float32"),
     "sfb shape": (_swap(3, lambda t: t.t()), r"sfb: shape must be \(1, 2\), got \(2, 1\)"),
     "sfb device": (_swap(3, lambda t: t.to("meta")), "sfb: device must be cpu, got meta"),
-    "d dtype": (_swap(4, lambda t: t.float()), "d: dtype must be torch.bfloat16"),
+    "d dtype": (_swap(4, lambda t: t.double()), "d: dtype must be one of torch.bfloat16"),
+    "d int32": (_swap(4, lambda t: t.int()), "d: dtype must be .*unscaled INT8"),
     "d shape": (_swap(4, lambda t: t[:, :64]), r"d: shape must be \(33, 72\), got \(33, 64\)"),
     "d column-major": (
         _swap(4, lambda t: t.t().contiguous().t()),
@@ -174,8 +206,9 @@ def test_what_is_refused_says_what_is_wrong_and_writes_nothing(name):
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"c": torch.zeros(M, N)}, UnsupportedError, "adding C"),
-        ({"recipe": (1, 1, 128)}, UnsupportedError, "1x128 with 128x128"),
+        ({"c": torch.zeros(M, N)}, ArgumentError, "c: dtype must be torch.bfloat16"),
+        ({"recipe": (1, 1, 128)}, ArgumentError, r"sfb: shape must be \(72, 2\)"),
+        ({"recipe": (1, 1, 32)}, UnsupportedError, "1x128 with 128x128"),
         ({"recipe_a": (1, 128)}, ArgumentError, "both or neither"),
         (
             {"recipe": (1, 128, 128), "recipe_a": (1, 128), "recipe_b": (128, 128)},
@@ -194,11 +227,21 @@ def test_arguments_of_the_named_form_are_checked(arguments, error, message):
     assert torch.equal(d, torch.full_like(d, 7.0))
 
 
-@pytest.mark.parametrize("pair", [None, 3, (torch.zeros(1),), torch.zeros(3, 1)])
+@pytest.mark.parametrize("pair", [None, 3, (torch.zeros(1),)])
 def test_what_is_no_pair(pair):
     _, _, b, sfb = problem()
     with pytest.raises(ArgumentError, match="a: form must be a pair"):
         deep_gemm.matmul(pair, (b, sfb))
+
+
+def test_a_tensor_is_no_pair_for_a_named_form_and_has_no_scales_for_matmul():
+    a, _, b, sfb = problem()
+    d = torch.empty(M, N, dtype=BF16)
+    with pytest.raises(ArgumentError, match="a: form must be a pair"):
+        deep_gemm.fp8_gemm_nt(a, (b, sfb), d)
+    with pytest.raises(ArgumentError, match="b: form must be a pair"):
+        deep_gemm.fp8_gemm_nt((a, sfb), b, d)
+    assert deep_gemm.matmul(a, b).dtype == BF16
 
 
 def test_other_devices_are_refused():
@@ -210,7 +253,7 @@ def test_other_devices_are_refused():
 
 def test_a_refused_call_leaves_no_plan_behind():
     a, sfa, b, sfb = problem()
-    d = torch.empty(M, N, dtype=torch.float32)
+    d = torch.empty(M, N, dtype=torch.float64)
     for _ in range(2):
         with pytest.raises(DeepGemmError, match="d: dtype"):
             deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, candidates, reasons
+from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, candidates, reasons
 from deep_gemm.config.raster import Raster
 from deep_gemm.config.smem_plan import plan
 from deep_gemm.jit.tensor_map import TensorMap2D
@@ -21,7 +22,8 @@ from deep_gemm.kernels.gemm_sm90 import (
     translation_unit,
 )
 
-H200 = by_name("h200")
+from .config_kit import FORMS, H200, config_of
+
 PLAIN = GemmConfig(TileConfig(128, 96, 2), 1, 1, 5, StoreConfig(32, 96, 1))
 SWAPPED = GemmConfig(TileConfig(64, 16, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swapped=True)
 # Legal, and no candidates: an operand shared by tiles whose columns are tokens.
@@ -33,13 +35,18 @@ SHARED_EXTRA = replace(PLAIN, cluster_m=2)
 UNEVEN = GemmConfig(TileConfig(64, 144, 1), 1, 1, 6, StoreConfig(56, 72, 1), 2)
 UNEVEN_TOKENS = replace(SWAPPED, tile=TileConfig(64, 40, 1), store=StoreConfig(64, 16, 1))
 OWN = [SHARED_TOKENS, SHARED_WEIGHTS, ONE_PART, SHARED_EXTRA, UNEVEN, UNEVEN_TOKENS]
-CONFIGS = [*candidates(H200), *OWN]
+# A few of every form.
+OF_FORMS = [config for form in FORMS.values() for config in candidates(H200, form)[::9]]
+TURNED = FORMS["bf16_turned_fp32_read"]
+CONFIGS = list(dict.fromkeys([*candidates(H200), *OWN, *OF_FORMS]))
 WALK = Raster(3, 5, 4, True)
 
 
-def operands_of(m: int, n: int, k: int) -> Operands:
-    """Rows of A, B and D apart by more than they hold, so that no stride is an extent."""
-    return Operands(m, n, k, k + 16, k + 32, n + 8, (1, m + 4), (7, 11))
+def operands_of(m: int, n: int, k: int, config: GemmConfig = PLAIN) -> Operands:
+    """Lines of A, B, C and D apart by more than they hold, so that no stride is an extent."""
+    form = config.form
+    a, b = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
+    return Operands(m, n, k, a + 16, b + 32, n + 8, (1, m + 4), (7, 11), n + 12)
 
 
 def params_of(config: GemmConfig, operands: Operands, early: int = 0) -> GemmParams:
@@ -49,7 +56,7 @@ def params_of(config: GemmConfig, operands: Operands, early: int = 0) -> GemmPar
 
 
 def rows_of_boxes(config: GemmConfig, m: int, n: int) -> tuple[int, int, int]:
-    maps = tensor_maps(config, operands_of(m, n, 512))
+    maps = tensor_maps(config, operands_of(m, n, 512, config))
     return maps["map_a"].box_outer, maps["map_b"].box_outer, maps["map_d"].box_outer
 
 
@@ -81,15 +88,52 @@ def test_extra_columns_have_maps_of_their_own():
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
 def test_every_map_is_of_one_operand(config):
-    maps = tensor_maps(config, operands_of(300, 400, 512))
-    names = maps_of_operands(config)
+    maps = tensor_maps(config, operands_of(304, 400, 512, config))
+    names, form = maps_of_operands(config), config.form
     assert sorted(name for of in names for name in of) == sorted(maps)
     assert all(any(name == field for field, _ in GemmParams._fields_) for name in maps)
-    operands = ((512, 300, 528), (512, 400, 544), (400, 300, 816))  # A, B and D
-    for of, extents in zip(names, operands, strict=True):
+    # A, B and D: elements of a line, lines, bytes from one to the next.
+    a, b, d = (512, 304, 528), (512, 400, 544), (400, 304, 408)
+    if form.a_major == "mn":
+        a = (304, 512, 320)
+    if form.b_major == "mn":
+        b = (400, 512, 432)
+    sizes = form.a.bytes, form.b.bytes, form.d.bytes
+    for of, (inner, outer, pitch), size in zip(names, (a, b, d), sizes, strict=True):
         for name in of:
-            assert (maps[name].inner, maps[name].outer, maps[name].outer_stride_bytes) == extents
-    assert len(maps) == (5 if config.extra_n else 3)
+            assert (maps[name].dtype_bytes, maps[name].inner, maps[name].outer) == (
+                size,
+                inner,
+                outer,
+            )
+            assert maps[name].outer_stride_bytes == pitch * size
+    # Only stores of sums onto D need to know its type.
+    adds = form.d.name if form.addend == "reduce" else ""
+    assert {name: m.adds for name, m in maps.items() if m.adds} == (
+        dict.fromkeys(names[2], adds) if adds else {}
+    )
+
+
+def test_operands_of_16_bits_and_such_whose_rows_are_contiguous():
+    wide = config_of(128, 96, form=FORMS["bf16"])
+    maps = tensor_maps(wide, operands_of(304, 400, 512, wide))
+    assert maps["map_a"] == TensorMap2D(2, 512, 304, 1056, 64, 128, 128)
+    assert maps["map_b"] == TensorMap2D(2, 512, 400, 1088, 64, 96, 128)
+    turned = config_of(128, 96, form=TURNED)
+    maps = tensor_maps(turned, operands_of(304, 400, 512, turned))
+    # Boxes of 64 rows at each of the 64 k of a block, however many rows there are.
+    assert maps["map_a"] == TensorMap2D(2, 304, 512, 640, 64, 64, 128)
+    assert maps["map_b"] == TensorMap2D(2, 400, 512, 864, 64, 64, 128)
+    assert tensor_maps(turned, operands_of(1, 8, 16, turned))["map_a"].box_inner == 64
+
+
+def test_wide_outputs_have_boxes_of_half_the_columns():
+    added = config_of(128, 128, form=FORMS["block_fp32_reduce"])
+    maps = tensor_maps(added, operands_of(300, 400, 512, added))
+    assert maps["map_d"] == TensorMap2D(4, 400, 300, 1632, 32, 64, 128, "fp32")
+    swapped = config_of(64, 16, 2, swapped=True, form=FORMS["int8_reduce"])
+    maps = tensor_maps(swapped, operands_of(300, 400, 512, swapped))
+    assert maps["map_d"] == TensorMap2D(4, 400, 300, 1632, 32, 8, 128, "int32")
 
 
 def test_maps_of_a_swapped_tile_take_rows_from_b_and_columns_from_a():
@@ -130,39 +174,41 @@ def test_boxes_end_with_the_operand_or_are_the_share_of_a_cta(config, m, n, rows
 @settings(max_examples=300, deadline=None)
 def test_a_stage_counts_the_bytes_its_boxes_bring(config, m, eights):
     n = 8 * eights
-    operands = operands_of(m, n, 512)
-    maps = tensor_maps(config, operands)
+    operands = operands_of(m, n, 512, config)
+    maps, tile = tensor_maps(config, operands), config.tile
     # Rows of the tile come from as many CTAs as differ in columns, and the other way round.
     sharers = {"map_a": config.cluster_n, "map_b": config.cluster_m, "map_extra": config.cluster_m}
+    rooms = {"map_a": tile.block_m, "map_b": config.main_n, "map_extra": config.extra_n}
     if config.swapped:
         sharers = {"map_a": config.cluster_m, "map_b": config.cluster_n}
-    boxes = {name: maps[name] for name in sharers if name in maps}
-    brought = {
-        name: sharers[name] * box.box_outer * box.box_inner * box.dtype_bytes
-        for name, box in boxes.items()
-    }
+        rooms = {"map_a": tile.block_n, "map_b": tile.block_m}
+    majors = {"map_a": config.form.a_major}
+    brought = {}
+    for name, box in maps.items():
+        if name in sharers:
+            size = box.box_outer * box.box_inner * box.dtype_bytes
+            brought[name] = sharers[name] * size
+            if majors.get(name, config.form.b_major) == "mn":
+                # As many boxes as a CTA's share of the rows fills.
+                rooms[name] = -(-rooms[name] // sharers[name] // 64) * 64 * sharers[name]
+                brought[name] = rooms[name] // 64 * size
     assert params_of(config, operands).stage_bytes == sum(brought.values())
-    regions = plan(config)
-    rows, columns = regions.rows // config.num_stages, regions.columns // config.num_stages
-    extra = brought.get("map_extra", 0)
-    # Extra columns come whole, behind room for the main ones.
-    assert extra == config.extra_n * 128
-    of_stage = {"map_a": rows, "map_b": columns - extra}
-    if config.swapped:
-        of_stage = {"map_a": columns, "map_b": rows}
-    for name, extent in (("map_a", m), ("map_b", n)):
-        assert brought[name] <= of_stage[name]
-        assert brought[name] == of_stage[name] or brought[name] == extent * 128
+    # They end with the operand, or fill the room there is.
+    for name, extent in (("map_a", m), ("map_b", n), ("map_extra", 0)):
+        if name in brought:
+            assert brought[name] <= rooms[name] * 128
+            assert brought[name] in (rooms[name] * 128, extent * 128)
+    assert sum(rooms[name] for name in brought) * 128 * config.num_stages == plan(config).operands
 
 
 @given(st.sampled_from(CONFIGS), st.integers(1, 700), st.integers(1, 90))
 @settings(max_examples=300, deadline=None)
 def test_boxes_are_such_as_tma_takes(config, m, eights):
-    operands = operands_of(m, 8 * eights, 512)
+    operands = operands_of(8 * m, 8 * eights, 512, config)
     for described in tensor_maps(config, operands).values():
         inner_bytes = described.box_inner * described.dtype_bytes
         assert 1 <= described.box_outer <= 256 and 1 <= described.box_inner <= 256
-        assert inner_bytes % 16 == 0
+        assert inner_bytes % 16 == described.outer_stride_bytes % 16 == 0
         # The swizzle spans a row of the box; rows of an odd number of 16 bytes have none.
         assert described.swizzle_bytes == (inner_bytes if inner_bytes % 32 == 0 else 0)
         assert described.swizzle_bytes in (0, 32, 64, 128)
@@ -170,26 +216,28 @@ def test_boxes_are_such_as_tma_takes(config, m, eights):
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
 def test_a_slab_is_whole_boxes_of_the_output(config):
-    maps, store = tensor_maps(config, operands_of(300, 400, 512)), config.store
-    box = maps["map_d"]
-    boxed = store.slab_columns - config.extra_n
-    boxes = [box] * (1 if config.swapped else boxed // store.box_columns)
-    boxes += [maps["map_rest"]] if config.extra_n else []
+    maps, store = tensor_maps(config, operands_of(304, 400, 512, config)), config.store
+    box, size = maps["map_d"], config.form.d.bytes
     slabs = config.tile.num_math_warpgroups * store.num_buffers
-    assert plan(config).output == slabs * sum(b.box_inner * b.box_outer * 2 for b in boxes)
-    # Every CTA of a tile stores its piece, and a piece is whole slabs.
+    assert plan(config).output == slabs * 64 * store.slab_columns * size
     if config.swapped:
-        assert (box.box_inner, box.box_outer) == (64, config.piece_n)
-    else:
-        assert sum(b.box_inner for b in boxes) == store.slab_columns
-        assert config.piece_n % store.slab_columns == 0
-        # A box of the last piece that does not hold the extra columns ends before them.
-        assert config.extra_n == 0 or store.slab_columns == config.piece_n
+        # Every CTA of a tile stores its piece, in as many boxes as 64 columns of D take.
+        assert (box.box_inner * size, box.box_outer) == (128, config.piece_n)
+        assert store.slab_columns == config.piece_n and "map_rest" not in maps
+        return
+    assert box.box_outer == 64
+    rest = maps["map_rest"].box_inner if "map_rest" in maps else 0
+    assert (config.piece_n - rest) % box.box_inner == 0
+    # All slabs but the last one are of boxes alone.
+    assert store.slab_columns == config.piece_n or store.slab_columns % box.box_inner == 0
+    # A box of the last piece that does not hold the extra columns ends before them.
+    assert config.extra_n == 0 or (store.slab_columns, rest) == (config.piece_n, config.extra_n)
 
 
 def test_parameters_are_the_problem_the_walk_and_what_may_be_read_early():
     params = params_of(SWAPPED, operands_of(3, 400, 520), early=6)
     assert (params.m, params.n, params.k) == (3, 400, 520)
+    assert params.c_stride == 412
     assert (params.sfa_stride_m, params.sfa_stride_k) == (1, 7)
     assert (params.sfb_stride_n, params.sfb_stride_k) == (7, 11)
     assert params.stage_bytes == (3 + 64) * 128
@@ -232,6 +280,60 @@ def test_the_kernel_is_told_the_parts_and_the_pieces_of_a_tile(config):
         ("kPieceN", config.piece_n),
     ):
         assert f" {name} = {value};" in source
+
+
+def constants_of(config: GemmConfig) -> dict[str, str]:
+    """Members of the Config in a kernel's source, by name."""
+    source = translation_unit(config).source
+    members = re.search(r"struct Config \{(.*?)\};", source, re.DOTALL)
+    assert members
+    found = re.findall(r"(?:using|constexpr uint32_t) (\w+) = (\w+);", members[1])
+    return dict(found)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_kernel_is_told_its_form(form, swapped):
+    config = config_of(64, 32, swapped=swapped, form=FORMS[form])
+    if reasons(config, H200):
+        assert swapped and FORMS[form].promotion == "rows"
+        return
+    told, of = constants_of(config), FORMS[form]
+    wanted = {"bf16": "BFloat16", "fp16": "Float16", "fp32": "float", "int32": "int"}
+    assert told["Out"] == wanted[of.d.name]
+    assert told["kElementBytes"] == str(of.a.bytes)
+    assert told["kPromotion"] == str(["none", "unit", "block", "rows"].index(of.promotion))
+    assert told["kAddend"] == str(["none", "read", "reduce"].index(of.addend))
+    assert told["kScaled"] == str(int(of.scaled))
+    rows, columns = (of.b_major, of.a_major) if swapped else (of.a_major, of.b_major)
+    assert told["kRowsMnMajor"] == str(int(rows == "mn"))
+    assert told["kColumnsMnMajor"] == str(int(columns == "mn"))
+
+
+# (form, swapped): the instruction, and what follows its predicate.
+@pytest.mark.parametrize(
+    "form, swapped, instruction, modifiers",
+    [
+        ("block", False, "m64n32k32.f32.e4m3.e4m3", "1, 1"),
+        ("block_fp16_read", False, "m64n32k32.f32.e4m3.e5m2", "1, 1"),
+        ("block_fp16_read", True, "m64n32k32.f32.e5m2.e4m3", "1, 1"),
+        ("int8", False, "m64n32k32.s32.s8.s8", ""),
+        ("bf16", False, "m64n32k16.f32.bf16.bf16", "1, 1, 0, 0"),
+        ("fp16_read", True, "m64n32k16.f32.f16.f16", "1, 1, 0, 0"),
+        ("bf16_turned_fp32_read", False, "m64n32k16.f32.bf16.bf16", "1, 1, 1, 1"),
+        ("bf16_b_turned", False, "m64n32k16.f32.bf16.bf16", "1, 1, 0, 1"),
+        ("bf16_b_turned", True, "m64n32k16.f32.bf16.bf16", "1, 1, 1, 0"),
+        ("fp16_a_turned_fp32_reduce", False, "m64n32k16.f32.f16.f16", "1, 1, 1, 0"),
+        ("fp16_a_turned_fp32_reduce", True, "m64n32k16.f32.f16.f16", "1, 1, 0, 1"),
+    ],
+)
+def test_the_instruction_is_of_the_operands_in_the_order_of_the_tile(
+    form, swapped, instruction, modifiers
+):
+    source = translation_unit(config_of(64, 32, swapped=swapped, form=FORMS[form])).source
+    issued = re.findall(r"wgmma\.mma_async\.sync\.aligned\.(\S+) .*, p(.*);", source)
+    wanted = f", {modifiers}" if modifiers else ""
+    assert (instruction, wanted) in [(name, after.rstrip("\\n")) for name, after in issued]
 
 
 def test_launch_bounds_say_how_many_ctas_an_sm_holds():

@@ -114,6 +114,16 @@ def test_only_attributes_that_say_something_are_passed(
     assert (config.gridDimX, config.gridDimY, config.gridDimZ) == (4, 2, 1)
 
 
+def test_a_cooperative_launch_says_so_and_a_grid_can_be_resized(calls: Calls) -> None:
+    launcher = launch.Launcher(FUNCTION, 132, 1, 256, 0, True, 64, cooperative=True)
+    launcher.launch(0)
+    launcher.resize(7)
+    launcher.launch(0)
+    (first, attributes, *_), (second, again, *_) = calls
+    assert attributes == again == [(6, (1, 0, 0)), (2, (1, 0, 0))]
+    assert (first.gridDimX, second.gridDimX) == (132, 7)
+
+
 def test_a_refused_launch_says_what_was_launched(calls: Calls) -> None:
     calls.status = 1
     launcher = launch.Launcher(FUNCTION, 132, 2, 384, 999999, False, 64)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from deep_gemm import dtypes, reference
+from deep_gemm.dtypes import E4M3, FP16, INT8, INT32
 from deep_gemm.errors import ArgumentError
-from deep_gemm.reference import block_scaled_gemm_nt
+from deep_gemm.problem import GemmProblem
+from deep_gemm.quant.recipe import PER_CHANNEL, PER_TENSOR, ROW_1X128
+from deep_gemm.request import Options, Tensors, problem_of
 from deep_gemm.testing import numerics, poison, problems
-from deep_gemm.testing.numerics import compare, reference_and_bound
+from deep_gemm.testing.numerics import (
+    block_scaled_request,
+    compare,
+    reference_and_bound,
+    reference_and_bound_of,
+)
 
 BF16, FP32 = torch.bfloat16, torch.float32
+FP32_ROW = dtypes.FP32
 INF, NAN = torch.inf, torch.nan
 
 
@@ -20,7 +32,7 @@ def judged(problem, out, *, exact=False):
 
 def run(problem, dtype=BF16):
     out = torch.empty(problem[0].shape[0], problem[2].shape[0], dtype=dtype)
-    block_scaled_gemm_nt(*problem, out)
+    reference.gemm(*block_scaled_request(*problem, out))
     return out
 
 
@@ -125,33 +137,33 @@ def test_output_rounded_towards_zero_is_caught_on_small_integers(k, rng):
 # --- the bound ------------------------------------------------------------------------------
 
 
-def tensor_core_block(a, b):
-    """One block [rows, 128] . [rows, 128] with 13 kept bits, truncated towards zero."""
+def tensor_core_sum(a, b, depth=32, bits=13):
+    """Sums [rows, k] . [rows, k] with so many kept bits, truncated towards zero."""
 
     def unit(x):
         _, exponent = torch.frexp(x)
         return torch.where(x == 0, 2.0**-80, torch.ldexp(torch.ones_like(x), exponent - 1))
 
     acc = torch.zeros(a.shape[0], dtype=torch.float64)
-    for k in range(0, a.shape[1], 32):
-        terms = torch.cat((a[:, k : k + 32] * b[:, k : k + 32], acc[:, None]), dim=1)
-        kept = unit(terms).amax(dim=1) * 2.0**-13
+    for k in range(0, a.shape[1], depth):
+        terms = torch.cat((a[:, k : k + depth] * b[:, k : k + depth], acc[:, None]), dim=1)
+        kept = unit(terms).amax(dim=1) * 2.0**-bits
         total = torch.trunc(terms / kept[:, None]).sum(dim=1) * kept
-        kept = unit(total) * 2.0**-13
+        kept = unit(total) * 2.0**-bits
         acc = torch.trunc(total / kept) * kept
     return acc
 
 
-def draw(kind, count, rng):
-    x = torch.randn(count, 128, generator=rng) * 60
+def draw(kind, count, rng, k=128, dtype=E4M3.torch):
+    x = torch.randn(count, k, generator=rng) * 60
     if kind == "one sign":
         x = x.abs()
     if kind == "outliers":
         x = x / 60
         x[:, ::32] *= 100
     if kind == "log normal":
-        x = x / 60 * torch.exp(1.5 * torch.randn(count, 128, generator=rng))
-    return x.clamp(-448, 448).to(torch.float8_e4m3fn)
+        x = x / 60 * torch.exp(1.5 * torch.randn(count, k, generator=rng))
+    return x.clamp(-448, 448).to(dtype)
 
 
 @pytest.mark.parametrize("kind", ["normal", "one sign", "outliers", "log normal"])
@@ -162,7 +174,7 @@ def test_truncating_tensor_cores_stay_within_the_bound_and_use_a_good_part_of_it
     exact = (wide_a * wide_b).sum(dim=1)
     walk = (wide_a * wide_b).square().sum(dim=1).sqrt() * numerics.WALK_FACTOR
     allowed = (walk + exact.abs() * numerics.PULL_FACTOR) * numerics.TENSOR_CORE_ULP
-    used = (tensor_core_block(wide_a, wide_b) - exact).abs() / allowed
+    used = (tensor_core_sum(wide_a, wide_b) - exact).abs() / allowed
     assert used.max() < 1.0
     assert used.max() > 0.15  # a bound many times too wide would judge nothing
     one = torch.ones(1, 1)
@@ -171,9 +183,46 @@ def test_truncating_tensor_cores_stay_within_the_bound_and_use_a_good_part_of_it
         assert bound.item() == pytest.approx(allowed[i].item(), rel=1e-3)
 
 
+CORES = {
+    torch.float8_e4m3fn: (32, 13),
+    torch.float8_e5m2: (32, 13),
+    BF16: (16, 23),
+    FP16.torch: (16, 23),
+}
+
+
+@pytest.mark.parametrize("kind", ["normal", "one sign", "outliers", "log normal"])
+@pytest.mark.parametrize("dtype", CORES, ids=str)
+@pytest.mark.parametrize("k", [16, 100, 2064])
+def test_sums_that_stay_in_the_tensor_core_are_within_their_bound(k, dtype, kind, rng):
+    count = 40
+    a, b = draw(kind, count, rng, k, dtype), draw(kind, count, rng, k, dtype)
+    pairs = [
+        x.double().repeat_interleave(count, 0) if x is a else x.double().repeat(count, 1)
+        for x in (a, b)
+    ]
+    got = tensor_core_sum(*pairs, *CORES[dtype]).reshape(count, count)
+    row = dtypes.from_torch(dtype)
+    problem = GemmProblem(count, count, k, row, row, FP32_ROW, None, None, promoted=False)
+    wanted, bound = reference_and_bound_of(problem, Tensors(a, None, b, None, None, got))
+    used = (got - wanted).abs() / (bound - wanted.abs() * 2.0**-24)
+    assert used.max() < 1.0
+    # A bound many times too wide would judge nothing.
+    assert used.max() > (0.01 if k == 16 else 0.04)
+
+
+def test_exact_operands_are_exact_in_a_truncating_tensor_core_over_all_of_k(rng):
+    for dtype in CORES:
+        row = dtypes.from_torch(dtype)
+        problem = GemmProblem(40, 40, 4096, row, row, FP32_ROW, None, None, promoted=False)
+        t = problems.make(problem, generator=rng, exact=True).tensors
+        a, b = t.a.double(), t.b.double()
+        assert torch.equal(tensor_core_sum(a, b, *CORES[dtype]), (a * b).sum(dim=1))
+
+
 def test_small_integers_are_exact_in_a_truncating_tensor_core(rng):
     a, b = (problems.small_integers(2000, 128, generator=rng).double() for _ in range(2))
-    assert torch.equal(tensor_core_block(a, b), (a * b).sum(dim=1))
+    assert torch.equal(tensor_core_sum(a, b), (a * b).sum(dim=1))
 
 
 def test_bound_is_finite_nonnegative_and_grows_with_k(rng):
@@ -182,7 +231,120 @@ def test_bound_is_finite_nonnegative_and_grows_with_k(rng):
     large = numerics.block_scaled_bound(a, sfa, b, sfb, FP32)
     assert torch.isfinite(large).all() and (small > 0).all() and (large > small).all()
     with pytest.raises(ArgumentError, match="out_dtype"):
-        numerics.block_scaled_bound(a, sfa, b, sfb, torch.float16)
+        numerics.block_scaled_bound(a, sfa, b, sfb, torch.int32)
+
+
+def fp8(d=FP32_ROW, scales=(PER_CHANNEL, PER_CHANNEL), **rest):
+    return GemmProblem(33, 136, 300, E4M3, E4M3, d, *scales, **rest)
+
+
+def scaled_by(name, factor):
+    def edit(t, alpha, beta):
+        x = getattr(t, name).clone()
+        x[3] *= factor
+        return t._replace(**{name: x}), alpha, beta
+
+    return edit
+
+
+def rolled(name):
+    return lambda t, alpha, beta: (t._replace(**{name: getattr(t, name).roll(1, 0)}), alpha, beta)
+
+
+FORM_FAULTS = {
+    "scale of a row": scaled_by("sfa", 1.5),
+    "scale of a column": scaled_by("sfb", 1.5),
+    "rows' scales rolled": rolled("sfa"),
+    "columns' scales rolled": rolled("sfb"),
+    "rows of C rolled": rolled("c"),
+    "C left out": lambda t, alpha, beta: (t._replace(c=None), alpha, beta),
+    "C twice": lambda t, alpha, beta: (t, alpha, 2 * beta),
+    "alpha left out": lambda t, alpha, beta: (t, 1.0, beta),
+    "alpha on C": lambda t, alpha, beta: (t, alpha, beta * alpha),
+    "32 of K left out": lambda t, alpha, beta: (t._replace(a=without(t.a, 32)), alpha, beta),
+    "16 of K left out": lambda t, alpha, beta: (t._replace(a=without(t.a, 16)), alpha, beta),
+}
+
+
+def without(a, count):
+    """Zero some columns, in any element type."""
+    a = a.clone()
+    a.view(torch.uint8)[:, : count * a.element_size()] = 0
+    return a
+
+
+FAULTY_FORMS = {
+    "rows": fp8(scales=(ROW_1X128, ROW_1X128)),
+    "unit": fp8(),
+    "unit into bf16": fp8(dtypes.BF16),
+    "fast": fp8(promoted=False),
+    "bf16": GemmProblem(33, 136, 300, dtypes.BF16, dtypes.BF16, dtypes.BF16, None, None),
+    "fp16": GemmProblem(33, 136, 300, FP16, FP16, FP16, None, None),
+    "int8": GemmProblem(33, 136, 300, INT8, INT8, FP32_ROW, PER_CHANNEL, PER_CHANNEL),
+}
+
+
+@pytest.mark.parametrize("fault", FORM_FAULTS)
+@pytest.mark.parametrize("form", FAULTY_FORMS)
+def test_faults_of_every_form_are_caught(form, fault, rng):
+    problem = replace(FAULTY_FORMS[form], addend="read")
+    drawn = problems.make(problem, generator=rng)
+    t, factors = drawn.tensors, (-1.5, 0.5)
+    if "scale" in fault and t.sfa is None:
+        return
+    judged = reference_and_bound_of(problem, t, *factors)
+    reference.gemm(problem, t, *factors)
+    assert compare(t.d, *judged).ok
+    wrong, *factors = FORM_FAULTS[fault](t, *factors)
+    reference.gemm(problem, wrong, *factors)
+    report = compare(t.d, *judged)
+    assert not report.ok and report.over_bound, report
+
+
+def test_epilogue_roundings_are_within_the_bound_and_use_a_good_part_of_it(rng):
+    worst = 0.0
+    for scales in ((PER_CHANNEL, PER_CHANNEL), (PER_TENSOR, None), (None, None)):
+        problem = GemmProblem(65, 136, 256, INT8, INT8, FP32_ROW, *scales, addend="read")
+        for alpha, beta in ((1.0, 1.0), (0.3, 1.0), (0.3, -0.7), (1.0, 0.7)):
+            t = problems.make(problem, generator=rng).tensors
+            judged = reference_and_bound_of(problem, t, alpha, beta)
+            reference.gemm(problem, t, alpha, beta)
+            report = compare(t.d, *judged)
+            assert report.ok, report
+            worst = max(worst, report.max_ratio)
+    assert worst > 0.4
+
+
+def test_int32_results_are_right_or_wrong_with_nothing_between(rng):
+    problem = GemmProblem(9, 40, 300, INT8, INT8, INT32, None, None, addend="read")
+    t = problems.make(problem, generator=rng).tensors
+    wanted, bound = reference_and_bound_of(problem, t)
+    assert (bound == 0).all()
+    assert torch.equal(wanted.long(), t.a.long() @ t.b.long().T + t.c)
+    reference.gemm(problem, t)
+    assert compare(t.d, wanted, bound).ok
+    t.d[4, 5] += 1
+    report = compare(t.d, wanted, bound)
+    assert report.over_bound == 1 and report.worst == (4, 5)
+    problems.poison.nan_fill_(t.d)
+    assert compare(t.d, wanted, bound).over_bound == 9 * 40
+
+
+def test_fp16_results_overflow_and_underflow_where_they_must(rng):
+    problem = GemmProblem(4, 8, 16, FP16, FP16, FP16, None, None)
+    a, b = torch.zeros(4, 16).half(), torch.zeros(8, 16).half()
+    a[:, 0] = torch.tensor([1.0, 300.0, 2.0**-13, 2.0**-20])
+    b[:, 0] = torch.tensor([1.0, 218.0, 219.0, -300.0, 2.0**-12, 1.5 * 2.0**-12, 2.0**-14, 0.0])
+    t = Tensors(a, None, b, None, None, torch.empty(4, 8, dtype=torch.float16))
+    judged = reference_and_bound_of(problem, t)
+    reference.gemm(problem, t)
+    assert compare(t.d, *judged).ok
+    assert t.d[1, 1] == 65408 and t.d[1, 2] == INF and t.d[1, 3] == -INF
+    assert t.d[2, 5] == 2.0**-24 and t.d[2, 4] == 0  # 2**-25 goes to even
+    clamped = t.d.clamp(-65504, 65504)
+    assert compare(clamped, *judged).inf_mismatches == 2
+    flushed = torch.where(t.d.abs() < 2.0**-14, torch.zeros_like(t.d), t.d)
+    assert not compare(flushed, *judged).ok
 
 
 def test_zero_rows_must_be_exactly_zero(rng):
@@ -283,7 +445,7 @@ def test_bitwise_equality_sees_signs_of_zero_and_nan_payloads():
 # --- poison and problems --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [BF16, FP32])
+@pytest.mark.parametrize("dtype", [BF16, FP32, torch.float16])
 @pytest.mark.parametrize("row_pad", [0, 8])
 def test_canaries_notice_every_write_outside(dtype, row_pad):
     view, check = poison.canary(5, 16, dtype, row_pad=row_pad)
@@ -358,3 +520,72 @@ def test_problems_are_fresh_padded_and_within_the_format(rng):
         problems.random_scales((2, 2), spread="cauchy")
     with pytest.raises(ArgumentError, match="sfb_layout"):
         problems.make_block_scaled(2, 2, 2, sfb_layout="diagonal")
+
+
+def test_poison_of_integers_is_no_likely_result():
+    view, check = poison.canary(3, 8, torch.int32)
+    assert (view == 0x7F7F7F7F).all()
+    view.zero_()
+    check()
+    assert (poison.nan_fill_(torch.zeros(3, dtype=torch.int8)) == 127).all()
+
+
+@pytest.mark.parametrize("a_major", ["k", "mn"])
+@pytest.mark.parametrize("b_major", ["k", "mn"])
+@pytest.mark.parametrize("row_pad", [0, 16])
+@pytest.mark.parametrize(
+    "dtype", [E4M3, dtypes.E5M2, INT8, dtypes.BF16, FP16], ids=lambda d: d.name
+)
+def test_drawn_tensors_fit_their_problem_and_are_among_poison(
+    dtype, row_pad, a_major, b_major, rng
+):
+    scales = (PER_CHANNEL, PER_TENSOR) if dtype.bytes == 1 else (None, None)
+    majors = {"a_major": a_major, "b_major": b_major}
+    problem = GemmProblem(5, 24, 200, dtype, dtype, FP16, *scales, addend="read", **majors)
+    drawn = problems.make(problem, generator=rng, row_pad=row_pad)
+    t = drawn.tensors
+    assert problem_of(t, Options(), 1.0, 0.5) == problem
+    for x, major in ((t.a, a_major), (t.b, b_major)):
+        lines = x if major == "k" else x.t()
+        pitch = lines.stride(0)
+        assert pitch * x.element_size() % 16 == 0 and pitch >= lines.shape[1] + row_pad
+        behind = lines.as_strided((len(lines), pitch), (pitch, 1))[:, lines.shape[1] :].float()
+        assert (behind == 127).all() if dtype == INT8 else behind.isnan().all()
+        assert lines.float().isfinite().all()
+    assert t.d.isnan().all() and t.d.stride() == t.c.stride() == (32, 1)
+    t.d.zero_()
+    drawn.check()
+    t.d.as_strided((5, 32), (32, 1))[0, 24] = 0
+    with pytest.raises(AssertionError, match=r"outside.*first at \(0, 24\)"):
+        drawn.check()
+
+
+def test_drawn_values_cover_their_formats(rng):
+    def drawn(dtype, d, **rest):
+        problem = GemmProblem(64, 64, 512, dtype, dtype, d, None, None)
+        return problems.make(problem, generator=rng, **rest).tensors.a.float()
+
+    whole = drawn(INT8, INT32)
+    assert whole.min() == -128 and whole.max() == 127
+    assert drawn(INT8, INT32, exact=True).max() == 127
+    assert drawn(INT8, FP16).abs().max() == 8
+    assert 50 < drawn(E4M3, FP32_ROW).std() < 70 and drawn(E4M3, FP16).std() < 4.5
+    assert 0.9 < drawn(FP16, FP16).std() < 1.1
+    assert drawn(E4M3, FP32_ROW, exact=True).abs().max() == 4
+    exact = problems.make(fp8(scales=(ROW_1X128, ROW_1X128)), generator=rng, exact=True).tensors
+    assert set(exact.sfa.flatten().tolist()) == {0.5, 1.0, 2.0}
+
+
+def test_c_in_place_is_d(rng):
+    problem = replace(fp8(), addend="reduce")
+    drawn = problems.make(problem, generator=rng)
+    assert drawn.tensors.c is drawn.tensors.d and drawn.tensors.d.isfinite().all()
+    drawn.check()
+    assert problem_of(drawn.tensors, Options(), 1.0, 1.0) == problem
+
+
+def test_scales_that_are_vectors_may_have_one_dimension(rng):
+    for layout, shapes, stride in (("flat", ((33,), ()), 1), ("flat_strided", ((33,), (1,)), 2)):
+        problem = fp8(scales=(PER_CHANNEL, PER_TENSOR))
+        t = problems.make(problem, generator=rng, scale_layouts=(layout, layout)).tensors
+        assert (t.sfa.shape, t.sfb.shape) == shapes and t.sfa.stride() == (stride,)

@@ -35,7 +35,7 @@ def test_refusals_name_what_to_pad_to(shape: tuple[int, int, int], named: list[s
 def test_the_least_padding_is_served_and_least(n: int, k: int) -> None:
     problem = GemmProblem.block_scaled(3, n, k)
     found = padding.served(problem)
-    checks.tma_extents(found.n)
+    checks.tma_extents(found.n, found.d_dtype.bytes)
     assert found.m == 3 and 0 <= found.n - n < 8 and found.k == k
     assert (found == problem) == (not padding.refusals(problem))
 

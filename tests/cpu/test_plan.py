@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deep_gemm import override
-from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, forced, select
+from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, forced, select
 from deep_gemm.config.cost_model import early_blocks
 from deep_gemm.config.smem_plan import plan as smem_plan
 from deep_gemm.jit import driver, launch
@@ -17,9 +17,9 @@ from deep_gemm.kernels import plan
 from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands
 from deep_gemm.problem import GemmProblem
 
+from .config_kit import FORMS, H200, sized
 from .fake_driver import FakeDriver, forget_addresses
 
-H200 = by_name("h200")
 PTR, INT = ctypes.c_void_p, ctypes.c_int
 LAUNCH = ctypes.CFUNCTYPE(INT, PTR, PTR, PTR, PTR)
 ENCODE = ctypes.CFUNCTYPE(
@@ -86,8 +86,19 @@ def planned(m: int, n: int, k: int, static_b: bool = False) -> plan.LaunchPlan:
 
 
 def launched(made: plan.LaunchPlan, seen: Seen) -> tuple[launch.LaunchConfig, GemmParams]:
-    made.launch(0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0)
+    launch_at(made)
     return seen.launches[-1]
+
+
+def launch_at(
+    made: plan.LaunchPlan,
+    a: int = 0x1000,
+    b: int = 0x3000,
+    d: int = 0x5000,
+    others: tuple[int, int, int] = (0x2000, 0x4000, 0),
+    factors: tuple[float, float] = (1.0, 1.0),
+) -> None:
+    made.launch((a, b, d), others, factors, 0)
 
 
 def test_maps_are_encoded_once_and_then_patched_where_an_address_changed(seen: Seen) -> None:
@@ -97,7 +108,7 @@ def test_maps_are_encoded_once_and_then_patched_where_an_address_changed(seen: S
     at = [getattr(GemmParams, name).offset for name in ("map_a", "map_b", "map_d")]
     assert seen.encoded == dict(zip(at, (0x1000, 0x3000, 0x5000), strict=True))
     seen.encoded.clear()
-    made.launch(0x1000, 0x2010, 0x3000, 0x4010, 0x6000, 0)
+    launch_at(made, d=0x6000, others=(0x2010, 0x4010, 0))
     assert not seen.encoded and seen.patched == {at[2]: 0x6000}
     _, params = seen.launches[-1]
     assert (params.sfa, params.sfb) == (0x2010, 0x4010)
@@ -112,18 +123,47 @@ def test_both_maps_of_b_and_of_d_follow_their_address(seen: Seen) -> None:
     addresses = (0x1000, 0x3000, 0x3000, 0x5000, 0x5000)
     assert seen.encoded == dict(zip(at.values(), addresses, strict=True))
     seen.encoded.clear()
-    made.launch(0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0)
+    launch_at(made)
     assert not seen.patched
     for a, b, d, names in (
         (0x1000, 0x7000, 0x5000, ("map_b", "map_extra")),
         (0x1000, 0x7000, 0x8000, ("map_d", "map_rest")),
         (0x9000, 0x7000, 0x8000, ("map_a",)),
     ):
-        made.launch(a, 0x2000, b, 0x4000, d, 0)
+        launch_at(made, a, b, d)
         new = {"map_a": a, "map_b": b, "map_d": d}[names[0]]
         assert seen.patched == {at[name]: new for name in names}
         seen.patched.clear()
     assert not seen.encoded
+
+
+def test_c_and_the_factors_are_those_of_each_launch(seen: Seen) -> None:
+    problem = sized("unit_scaled_read", 5, 4096, 7168)
+    operands = Operands(5, 4096, 7168, 7168, 7168, 4096, (1, 0), (2, 0), 4104)
+    made = plan.LaunchPlan(problem, operands, 0)
+    launch_at(made, others=(0x2000, 0x4000, 0x6000), factors=(-1.5, 0.25))
+    _, params = seen.launches[-1]
+    assert (params.sfa, params.sfb, params.c, params.c_stride) == (0x2000, 0x4000, 0x6000, 4104)
+    assert (params.alpha, params.beta) == (-1.5, 0.25)
+    assert (params.sfa_stride_m, params.sfb_stride_n) == (1, 2)
+    # C in place: the address of D.
+    launch_at(made, others=(0x2000, 0x4000, 0x5000), factors=(1.0, 1.0))
+    _, params = seen.launches[-1]
+    assert (params.c, params.alpha, params.beta) == (0x5000, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_a_plan(seen: Seen, form: str) -> None:
+    for m, n, k in ((5, 576, 7168), (300, 4096, 512)):
+        problem = sized(form, m, n, k)
+        made = plan.LaunchPlan(problem, Operands(m, n, k, k, k, n, (1, m), (1, 1), n), 0)
+        assert made.config == select(problem, H200) and made.config.form == problem.form
+        geometry, params = launched(made, seen)
+        assert geometry.gridDimX % made.config.cluster == 0
+        assert geometry.sharedMemBytes == smem_plan(made.config).total
+        maps = {getattr(GemmParams, name).offset for name in ("map_a", "map_b", "map_d")}
+        assert maps <= set(seen.encoded)
+        assert (params.m, params.n, params.k) == (m, n, k)
 
 
 @pytest.mark.parametrize("m, n, k", [(1, 4096, 7168), (5, 576, 7168), (256, 7168, 2048)])

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from deep_gemm.problem import GemmProblem
 from deep_gemm.testing import record, summary, timing
+from deep_gemm.testing.suites import SUITES
 
 from .script_kit import load_script
 
@@ -84,6 +86,24 @@ def test_rows_of_the_same_problem_are_replaced() -> None:
     assert merged["rows"] == [row(1, 2.0), row(8, 1.0), row(16, 4.0)]
 
 
+def test_kinds_can_be_measured_one_after_the_other(tmp_path: Path) -> None:
+    """Rows of other kinds stay while the code is the same, and so does what was read with them."""
+    path = tmp_path / "h200.json"
+    first = part("a", rows=[row(1, 2.0)], host_us={"ours": 9.0})
+    first["meta"] |= {"command": "bench", "clock": {"sm_max_mhz": 1980, "sm_mhz_median": 1500}}
+    second = part("a", rows=[{**row(1, 5.0), "kind": "dense_bf16"}])
+    second["meta"] |= {"command": "bench --kind dense_bf16", "clock": {"sm_max_mhz": 1980}}
+    record.update(path, first)
+    for _ in range(2):
+        found = record.update(path, second)
+        assert found["rows"] == [*first["rows"], *second["rows"]]
+        assert found["meta"]["command"] == "bench && bench --kind dense_bf16"
+        assert found["meta"]["clock"] == first["meta"]["clock"]
+        assert found["host_us"] == {"ours": 9.0}
+    other = {**second, "meta": {**second["meta"], "digest": "b"}}
+    assert record.update(path, other) == other
+
+
 @pytest.mark.parametrize("rows", [[], [row(1, 2.0)], [row(1, 2.0), row(8, 3.0)]])
 def test_a_record_is_json_with_a_row_a_line(rows: list[dict[str, Any]]) -> None:
     content = part("a", rows=rows) if rows else part("a")
@@ -112,9 +132,31 @@ def test_junit_counts_errors_as_failures(tmp_path: Path) -> None:
 
 def test_floor_agrees_with_known_shapes() -> None:
     """Floors worked out by hand: two bound by memory, one by the tensor cores."""
-    assert summary.floor_us(64, 576, 7168) == pytest.approx(2.7, abs=0.05)
-    assert summary.floor_us(128, 7168, 16384) == pytest.approx(28.1, abs=0.1)
-    assert summary.floor_us(2048, 2112, 7168) == pytest.approx(46.3, abs=0.1)
+    for shape, floor in (
+        ((64, 576, 7168), 2.7),
+        ((128, 7168, 16384), 28.1),
+        ((2048, 2112, 7168), 46.3),
+    ):
+        problem = GemmProblem.block_scaled(*shape)
+        assert summary.floor_us(problem) == pytest.approx(floor, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "kind, flops_us, read",
+    [
+        ("dense_fp8_tensor", 100.2, 2 * 4096**2 + 2 * 4096**2 + 8),
+        ("dense_fp8_row", 100.2, 2 * 4096**2 + 2 * 4096**2 + 8 * 4096),
+        ("dense_bf16", 198.3, 6 * 4096**2),
+        ("dense_int8", 100.2, 2 * 4096**2 + 4 * 4096**2),
+        ("wgrad", 100.2, 2 * 4096**2 + 8 * 4096**2 + 2 * 4 * 32 * 4096),
+    ],
+)
+def test_rates_and_floors_of_other_kinds(kind: str, flops_us: float, read: int) -> None:
+    """Half the tensor rate for 16-bit operands; bytes of operands, scales, and D once or twice."""
+    found = {"kind": kind, "m": 4096, "n": 4096, "k": 4096, "ours": 100.0}
+    assert summary.tflops(found) == pytest.approx(2 * 4096**3 / 1e8)
+    assert summary.gbs(found) == pytest.approx(read / 1e5)
+    assert summary.floor_share(found) == pytest.approx(flops_us / 100, rel=1e-3)
 
 
 def test_recorded_peers_are_corrected_by_cublas_now_over_then() -> None:
@@ -152,13 +194,84 @@ def test_the_plain_form_is_compared_where_there_is_one() -> None:
     assert [ratios[f"{summary.UPSTREAM}, plain form"](r) for r in rows] == [1.25, None]
 
 
-def test_recorded_peers_hold_every_shape_of_the_suite() -> None:
-    from deep_gemm.testing import dense_suite
+@pytest.mark.parametrize(
+    "kind, recorded",
+    [("dense_fp8", "upstream"), ("dense_bf16", "upstream"), ("dense_int8", "cublas")],
+)
+def test_recorded_peers_hold_every_shape_of_the_suite(kind: str, recorded: str) -> None:
+    rows = summary.of_kind(json.loads(table.PEERS.read_text())["rows"], kind)
+    assert {record.row_key(r) for r in rows if r[recorded]} == {
+        (kind, *shape) for shape in SUITES[kind].shapes
+    }
 
-    peers = json.loads(table.PEERS.read_text())["rows"]
-    recorded = {record.row_key(r) for r in peers if r["kind"] == "dense_fp8" and r["upstream"]}
-    wanted = {(dense_suite.KIND, *shape) for shape in dense_suite.shapes()}
-    assert len(wanted) == 84 and wanted == recorded
+
+# --- kinds beside dense_fp8 ---------------------------------------------------------------------
+
+
+def of(kind: str, m: int, ours: float, **rest: Any) -> dict[str, Any]:
+    return {"kind": kind, "m": m, "n": 4096, "k": 4096, "ours": ours, **rest}
+
+
+def outcomes(rows: list[dict[str, Any]], peers: Any = ()) -> dict[str, summary.Outcome]:
+    return {one.found.label: one for one in summary.outcomes(rows, peers)}
+
+
+def test_every_kind_but_the_first_has_a_wish() -> None:
+    wished = {one.kind for one in summary.other_comparisons() if one.wanted}
+    assert wished == set(SUITES) - {"dense_fp8"}
+    assert summary.outcomes([row(1, 2.0, cublas=1.0, cublas_tensor=1.0)]) == []
+
+
+def test_bf16_is_compared_with_the_faster_of_cublas_and_upstream() -> None:
+    peers = [of("dense_bf16", m, 0.0, upstream=10.0, cublas=8.0) for m in (64, 512)]
+    rows = [of("dense_bf16", 64, 10.0, cublas=16.0), of("dense_bf16", 512, 10.0, cublas=4.0)]
+    found = outcomes(rows, peers)
+    # Upstream, 10 when cuBLASLt was at 8, would be at 20 and at 5 now.
+    assert found["cuBLASLt"].found.worst == pytest.approx(0.4)
+    assert found[summary.UPSTREAM].found.mean == pytest.approx(1.0)
+    both = found["the faster of the two"]
+    assert both.found.mean == pytest.approx((1.6 * 0.4) ** 0.5) and both.met is False
+    large = found["the faster, M >= 256"]
+    assert (large.found.count, large.met) == (1, False)
+    assert found["cuBLASLt"].met is None and found["cuBLASLt"].comparison.wanted == ""
+    alone = outcomes(rows)  # nothing recorded: cuBLASLt is the faster one
+    assert alone["the faster of the two"].found.worst == pytest.approx(0.4)
+    assert summary.UPSTREAM not in alone
+
+
+@pytest.mark.parametrize(
+    "kind, peer, good, bad",
+    [
+        ("dense_int8", "cublas", (20.0, 11.5), (30.0, 10.9)),
+        ("dense_fp8_tensor", "cublas_tensor", (11.9, 9.4), (20.0, 9.2)),
+        ("dense_fp8_row", "torch_row", (15.0, 9.4), (20.0, 9.2)),
+    ],
+)
+def test_wishes_are_about_the_mean_and_every_shape(
+    kind: str, peer: str, good: tuple[float, float], bad: tuple[float, float]
+) -> None:
+    for times, met in ((good, True), (bad, False), ((10.0, 10.0), False)):
+        rows = [of(kind, m, 10.0, **{peer: us}) for m, us in zip((64, 512), times, strict=True)]
+        first = summary.outcomes(rows)[0]
+        assert first.met is met, times
+        assert first.title == SUITES[kind].title
+
+
+def test_forms_of_fast_accumulation_are_shown_without_a_wish() -> None:
+    rows = [of("dense_fp8_row", 64, 8.0, ours_plain=10.0, ours_promoted=16.0, torch_row=8.0)]
+    found = {label: (one.found.mean, one.met) for label, one in outcomes(rows).items()}
+    assert found == {
+        "torch, fast accumulation": (1.0, False),
+        "torch, fast accumulation; ours plain": (0.8, None),
+        "torch, fast accumulation; ours promoted": (0.5, None),
+    }
+
+
+def test_weight_gradients_have_tflops() -> None:
+    flops = 2 * 4096**3
+    for us, met in ((flops / 1e6 / 1001, True), (flops / 1e6 / 999, False)):
+        (found,) = summary.outcomes([of("wgrad", 4096, us)])
+        assert found.met is met and found.found.label == "TFLOPS"
 
 
 # --- how long and how often ---------------------------------------------------------------------
@@ -215,6 +328,23 @@ def test_performance_section_is_rendered_from_figures() -> None:
     assert "`static_b=True`" in text
     assert "| 256 x 512, plain | 10.0 (1.60) | - |" in text
     assert "recorded and corrected, plain form | M 17 to 128 | 1 | 1.60 | 1.60 |" in text
+
+
+def test_other_kinds_have_a_block_of_their_own() -> None:
+    meta = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13.0", "torch": "2", "date": "d"}
+    found: dict[str, Any] = {"meta": {**meta, "digest": "0123456789abcdef"}}
+    dense = [row(64, 8.0, cublas_tensor=9.0)]
+    others = [of("dense_int8", 64, 8.0, cublas=16.0), of("wgrad", 4096, 100.0)]
+    block = "Other kinds of product"
+    text = table.render({**found, "rows": dense + others}, {"rows": []})
+    assert "| INT8 into INT32 | cuBLASLt | 1 | 2.00 | 2.00 | 64 x 4096 x 4096 |" in text
+    assert "| TFLOPS | 1 | 1374 | 1374 | 4096 x 4096 x 4096 |" in text
+    # The table of times by shape is of one kind alone.
+    assert "| cuBLASLt, one scale a tensor | all shapes | 1 |" in text
+    assert "| 256 x 512 | 8.0 |" in text and "| 4096 x 4096 |" not in text
+    assert block not in table.render({**found, "rows": dense}, {"rows": []})
+    alone = table.render({**found, "rows": others}, {"rows": []})
+    assert block in alone and "all shapes" not in alone and "Microseconds" not in alone
 
 
 def test_without_a_record_the_section_says_so() -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from importlib import import_module
 
 import pytest
 import torch
 
-from deep_gemm.reference import block_scaled_gemm_nt, float64_gemm_nt
-from deep_gemm.reference import gemm as reference_gemm
+from deep_gemm import reference
+from deep_gemm.quant.recipe import BLOCK_128X128, ROW_1X128
+from deep_gemm.reference import float64_gemm_nt
 from deep_gemm.testing import problems
-from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound
+from deep_gemm.testing.numerics import (
+    assert_bitwise_equal,
+    block_scaled_request,
+    compare,
+    reference_and_bound,
+)
 from deep_gemm.testing.poison import canary
+
+# The module; the package's `gemm` is its function.
+backend = import_module("deep_gemm.reference.gemm")
+RECIPES = (ROW_1X128, BLOCK_128X128)
 
 
 def rounded(x: Fraction, mantissa_bits: int) -> Fraction:
@@ -42,7 +53,7 @@ def exact_element(a, sfa, b, sfb):
 def run(problem, dtype=torch.bfloat16):
     a, _, b, _ = problem
     out = torch.full((a.shape[0], b.shape[0]), torch.nan, dtype=dtype)
-    block_scaled_gemm_nt(*problem, out)
+    reference.gemm(*block_scaled_request(*problem, out))
     return out
 
 
@@ -77,7 +88,7 @@ def test_fma_is_rounded_once_where_float64_alone_would_round_twice():
         rounded(Fraction(p.item()) * Fraction(q.item()) + Fraction(r.item()), 24)
         for p, q, r in zip(x, y, acc, strict=True)
     ]
-    reference_gemm._fma_(acc, x, y, torch.empty(len(cases), dtype=torch.float64))
+    backend._fma_(acc, x, y, torch.empty(len(cases), dtype=torch.float64))
     assert [Fraction(value) for value in acc.tolist()] == wanted
 
 
@@ -91,7 +102,7 @@ def test_midpoints_that_float64_rounds_onto():
         for p, q, r in zip(x.tolist(), y.tolist(), acc.tolist(), strict=True)
     ]
     twice = (x.double() * y.double() + acc.double()).float().tolist()
-    reference_gemm._fma_(acc, x, y, torch.empty(2, dtype=torch.float64))
+    backend._fma_(acc, x, y, torch.empty(2, dtype=torch.float64))
     assert [Fraction(value) for value in acc.tolist()] == wanted
     assert [Fraction(value) for value in twice] != wanted
 
@@ -100,15 +111,16 @@ def test_midpoints_that_float64_rounds_onto():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_results_are_within_the_bound_of_float64(m, n, k, dtype, rng):
     problem = problems.make_block_scaled(m, n, k, generator=rng)
-    reference, bound = reference_and_bound(*problem, dtype, exact_products=True)
-    report = compare(run(problem, dtype), reference, bound)
+    wanted, bound = reference_and_bound(*problem, dtype, exact_products=True)
+    report = compare(run(problem, dtype), wanted, bound)
     assert report.ok, report
-    torch.testing.assert_close(float64_gemm_nt(*problem), reference, rtol=1e-12, atol=1e-6)
+    product = float64_gemm_nt(*problem, RECIPES)
+    torch.testing.assert_close(product, wanted, rtol=1e-12, atol=1e-6)
 
 
 def test_float64_product_against_plain_loops(rng):
     a, sfa, b, sfb = problem = problems.make_block_scaled(3, 130, 140, generator=rng)
-    product = float64_gemm_nt(*problem)
+    product = float64_gemm_nt(*problem, RECIPES)
     for row in range(3):
         for column in (0, 127, 128, 129):
             total = sum(
@@ -135,12 +147,12 @@ def test_chunks_and_row_counts_do_not_change_a_bit(rng, monkeypatch):
     problem = a, sfa, b, sfb = problems.make_block_scaled(40, 300, 260, generator=rng)
     whole = run(problem)
     assert_bitwise_equal(run((a[11:12], sfa[11:12], b, sfb)), whole[11:12])
-    monkeypatch.setattr(reference_gemm, "CHUNK", 16)
+    monkeypatch.setattr(backend, "CHUNK", 16)
     assert_bitwise_equal(run(problem), whole)
 
 
 def test_more_rows_and_columns_than_a_chunk(rng):
-    m = n = reference_gemm.CHUNK + 3
+    m = n = backend.CHUNK + 3
     problem = problems.make_block_scaled(m, n, 16, generator=rng)
     report = compare(run(problem), *reference_and_bound(*problem, torch.bfloat16))
     assert report.ok, report
@@ -155,11 +167,11 @@ def test_no_k_gives_zeros_and_no_rows_or_columns_give_nothing(rng):
 def test_output_views_keep_their_neighbours(rng):
     problem = problems.make_block_scaled(9, 40, 130, generator=rng)
     view, check = canary(9, 40, row_pad=24)
-    block_scaled_gemm_nt(*problem, view)
+    reference.gemm(*block_scaled_request(*problem, view))
     check()
     assert_bitwise_equal(view, run(problem))
     turned = torch.empty(40, 9, dtype=torch.bfloat16)
-    block_scaled_gemm_nt(*problem, turned.T)
+    reference.gemm(*block_scaled_request(*problem, turned.T))
     assert_bitwise_equal(turned.T, run(problem))
 
 

@@ -78,6 +78,20 @@ def test_encode_names_a_type_of_the_element_size(seen: Seen, size: int, wanted: 
     assert seen["modes"][1] == 1
 
 
+@pytest.mark.parametrize(("size", "adds", "wanted"), [(4, "fp32", 7), (4, "int32", 3)])
+def test_encode_names_the_type_that_stores_add_in(
+    seen: Seen, size: int, adds: str, wanted: int
+) -> None:
+    TensorMap2D(size, 64, 8, 64 * size, 16, 8, 64, adds).encode(0x100, 0x1000)
+    assert seen["dtype"] == wanted  # CUtensorMapDataType in cuda.h
+    assert seen["modes"][1] == 2
+
+
+def test_an_unknown_type_to_add_in_reaches_the_driver_as_invalid(seen: Seen) -> None:
+    TensorMap2D(2, 64, 8, 128, 16, 8, 32, "bf16").encode(0x100, 0x1000)
+    assert seen["dtype"] == -1
+
+
 def test_refusal_prints_every_field(seen: Seen) -> None:
     seen.status = 1
     with pytest.raises(CudaError) as caught:

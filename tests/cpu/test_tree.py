@@ -22,14 +22,18 @@ PARTS = (
     "cli",
     "testing",
     "named",
+    "nn",
     "gemm",
     "runtime",
     "reference",
+    "quant",
     "kernels",
     "config",
+    "request",
     "checks",
     "problem",
-    "quant",
+    "quant.recipe",
+    "quant.layout",
     "jit",
     "jit.driver",
     "dtypes",
@@ -109,6 +113,12 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len([name for name in names if name not in ("self", "cls")])
 
 
+def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = node.body[0]
+    text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return (first.end_lineno or first.lineno) - first.lineno + 1 if text else 0
+
+
 def test_every_module_belongs_to_a_part() -> None:
     assert {part_of(dotted_name(p)) for p in MODULES if dotted_name(p)} <= set(PARTS)
 
@@ -158,14 +168,15 @@ def test_modules_and_functions_stay_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= MAX_MODULE_LINES
     for node in functions_of(path):
         assert node.end_lineno is not None
-        lines = node.end_lineno - node.lineno + 1
+        lines = node.end_lineno - node.lineno + 1 - docstring_lines(node)
         assert lines <= MAX_FUNCTION_LINES, f"{node.name}: {lines} lines"
         assert parameters(node) <= allowed_parameters(path, node.name), node.name
 
 
 def allowed_parameters(path: Path, function: str) -> int:
-    """Eight, but for the public name that clients call: nine of the interface, and static_b."""
-    return 10 if path.parent.name == "named" and function == "fp8_gemm_nt" else MAX_PARAMETERS
+    """Eight, but for what clients and people call, with all options: up to ten."""
+    public = path.parent.name in ("named", "cli") or function == "matmul"
+    return 10 if public else MAX_PARAMETERS
 
 
 @pytest.mark.parametrize("path", HEADERS, ids=relative)

@@ -12,14 +12,19 @@ from os import cpu_count
 import torch
 
 import deep_gemm
-from deep_gemm import config, settings
+from deep_gemm import config, reference, settings
 from deep_gemm.config import GemmConfig, StoreConfig, TileConfig
 from deep_gemm.config.candidates import complete
 from deep_gemm.kernels import plan
 from deep_gemm.problem import GemmProblem
-from deep_gemm.reference import block_scaled_gemm_nt
 from deep_gemm.testing import poison, problems
-from deep_gemm.testing.numerics import BLOCK, assert_bitwise_equal, compare, reference_and_bound
+from deep_gemm.testing.numerics import (
+    BLOCK,
+    assert_bitwise_equal,
+    block_scaled_request,
+    compare,
+    reference_and_bound,
+)
 
 BF16 = torch.bfloat16
 H200 = config.by_name("h200")
@@ -181,7 +186,8 @@ def summed_in_parts(problem: Problem, parts: int) -> torch.Tensor:
     total: torch.Tensor | None = None
     for blocks, columns in parts_of_k(problem.shape[2], parts):
         part = torch.empty(len(a), len(b), dtype=torch.float32, device=a.device)
-        block_scaled_gemm_nt(a[:, columns], sfa[:, blocks], b[:, columns], sfb[:, blocks], part)
+        operands = a[:, columns], sfa[:, blocks], b[:, columns], sfb[:, blocks]
+        reference.gemm(*block_scaled_request(*operands, part))
         total = part if total is None else total.add_(part)
     assert total is not None
     return total.to(BF16)

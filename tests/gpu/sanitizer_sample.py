@@ -6,14 +6,46 @@ stays inside an allocation.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 import deep_gemm
 from deep_gemm import config
+from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
+from deep_gemm.problem import GemmProblem
+from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
 from deep_gemm.testing import poison, problems
 
 SHAPES = ((1, 8, 16), (65, 72, 208), (133, 200, 336))
 LAYOUTS = ("row_major", "mn_major_unaligned", "strided_view")
+BLOCKS, ROWS, NONE = (ROW_1X128, BLOCK_128X128), (ROW_1X128, ROW_1X128), (None, None)
+VECTORS = (PER_CHANNEL, PER_CHANNEL)
+
+
+def template(*fields: object, **rest: object) -> GemmProblem:
+    """Return a problem without extents."""
+    return GemmProblem(0, 0, 0, *fields, **rest)
+
+
+# Every kind of operands, scales, outputs, orders in memory and ways to add C.
+FORMS = (
+    template(E4M3, E5M2, FP16, *BLOCKS, addend="read"),
+    template(E4M3, E4M3, FP32, *BLOCKS, addend="reduce"),
+    template(E4M3, E4M3, BF16, *ROWS),
+    template(E5M2, E4M3, FP32, *ROWS, addend="reduce"),
+    template(E4M3, E4M3, FP32, *NONE, addend="read"),
+    template(E4M3, E4M3, BF16, *VECTORS),
+    template(E4M3, E4M3, BF16, PER_TENSOR, PER_CHANNEL, promoted=False, addend="read"),
+    template(INT8, INT8, INT32, *NONE),
+    template(INT8, INT8, INT32, *NONE, addend="reduce"),
+    template(INT8, INT8, BF16, *VECTORS, addend="read"),
+    template(BF16, BF16, BF16, *NONE),
+    template(BF16, BF16, FP32, *NONE, True, "mn", "mn", "read"),
+    template(FP16, FP16, FP16, *NONE, True, "mn", "k", "read"),
+    template(FP16, FP16, FP32, *NONE, True, "k", "mn", "reduce"),
+    template(E4M3, E4M3, BF16, *BLOCKS, a_major="mn", b_major="mn"),  # transposed first
+)
 
 
 def families() -> list[config.GemmConfig]:
@@ -37,8 +69,45 @@ def call(m: int, n: int, k: int, layout: str = "row_major", static_b: bool = Fal
     return 1
 
 
+def widest(form: GemmProblem, index: int) -> config.GemmConfig:
+    """Return the candidate with most registers for sums of, by the index, one kind."""
+    device = config.from_index(torch.cuda.current_device())
+    chosen = {
+        (c.swapped, c.split_k > 1, c.multicast > 1): c
+        for c in sorted(config.candidates(device, form.form), key=lambda c: c.accumulators)
+    }
+    return list(chosen.values())[index % len(chosen)]
+
+
+def call_form(form: GemmProblem, shape: tuple[int, int, int], in_place: bool) -> int:
+    """Make one call of a form on tensors without padding; return how many were made."""
+    problem = replace(form, m=shape[0], n=shape[1], k=shape[2])
+    drawn = problems.make(problem, "cuda", out_pad=0, in_place=in_place)
+    factors = (1.0, 1.0) if form.d_dtype == INT32 else (-1.5, 0.5)
+    if form.addend == "reduce":
+        factors = factors[0], 1.0
+    torch.cuda.synchronize()
+    out = deep_gemm.matmul(
+        **problems.arguments(problem, drawn.tensors), alpha=factors[0], beta=factors[1]
+    )
+    drawn.check()
+    if not torch.isfinite(out).all() or bool((out == 0x7F7F7F7F).any()):
+        raise SystemExit(f"{problem.describe()}: an output element is missing or not finite")
+    return 1
+
+
+def calls_of_forms() -> int:
+    """Call every form by choice and by a wide tile; return how many calls were made."""
+    calls = 0
+    for index, form in enumerate(FORMS):
+        calls += call_form(form, SHAPES[1], in_place=False)
+        with config.forced(widest(form, index)):
+            calls += call_form(form, SHAPES[2], in_place=form.d_dtype != INT32)
+    return calls
+
+
 def main() -> None:
-    """Call the chosen configuration, then every family, on every shape."""
+    """Call the chosen configuration, then every family, on every shape; then every form."""
     calls = sum(call(*shape, layout) for shape in SHAPES for layout in LAYOUTS)
     for one in families():
         with config.forced(one):
@@ -46,6 +115,7 @@ def main() -> None:
             # One cluster walks all tiles, and reads of B what it may before it waits.
             with deep_gemm.override(num_sms=one.cluster):
                 calls += call(*SHAPES[-1], static_b=True)
+    calls += calls_of_forms()
     torch.cuda.synchronize()
     print(f"calls: {calls}")
 

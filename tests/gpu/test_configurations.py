@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 
 import pytest
+import torch
 
 import deep_gemm
-from deep_gemm import config
-from deep_gemm.config import StoreConfig
-from deep_gemm.testing.numerics import assert_bitwise_equal
+from deep_gemm import config, reference
+from deep_gemm.config import GemmConfig, StoreConfig
+from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
+from deep_gemm.problem import GemmProblem
+from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, ROW_1X128
+from deep_gemm.testing import poison, problems
+from deep_gemm.testing.numerics import (
+    Judged,
+    assert_bitwise_equal,
+    compare,
+    reference_and_bound_of,
+)
 
 from .gpu_kit import (
     FORCED,
@@ -19,6 +30,7 @@ from .gpu_kit import (
     SPLIT,
     SWAPPED,
     configuration,
+    generator,
     integers,
     judge,
     label,
@@ -94,6 +106,147 @@ def unusual():
 
 LEGAL = (c for c in (*config.candidates(H200), *FORCED, *unusual()) if not config.reasons(c, H200))
 CONFIGS = tuple(dict.fromkeys(LEGAL))
+
+# --- forms --------------------------------------------------------------------------------------
+
+BLOCKS, ROWS, NONE = (ROW_1X128, BLOCK_128X128), (ROW_1X128, ROW_1X128), (None, None)
+VECTORS = (PER_CHANNEL, PER_CHANNEL)
+
+
+def template(*fields: object, **rest: object) -> GemmProblem:
+    """Return a problem without extents."""
+    return GemmProblem(0, 0, 0, *fields, **rest)
+
+
+# All candidates of these; of forms beyond them, which differ in one step, every few.
+FORMS = {
+    "block fp32 read": template(E4M3, E4M3, FP32, *BLOCKS, addend="read"),
+    "rows fp32 reduce": template(E4M3, E4M3, FP32, *ROWS, addend="reduce"),
+    "unit": template(E4M3, E5M2, BF16, *NONE),
+    "vectors, not promoted": template(E4M3, E4M3, BF16, *VECTORS, promoted=False),
+    "int8": template(INT8, INT8, INT32, *NONE),
+    "bf16": template(BF16, BF16, BF16, *NONE),
+    "bf16 turned, fp32 read": template(BF16, BF16, FP32, *NONE, True, "mn", "mn", "read"),
+    "fp16 read": template(FP16, FP16, FP16, *NONE, addend="read"),
+}
+FEW_OF_FORMS = {
+    "block fp16 read": template(E5M2, E4M3, FP16, *BLOCKS, addend="read"),
+    "block fp32 reduce": template(E4M3, E4M3, FP32, *BLOCKS, addend="reduce"),
+    "rows": template(E5M2, E5M2, BF16, *ROWS),
+    "rows fp16 read": template(E4M3, E4M3, FP16, *ROWS, addend="read"),
+    "unit vectors fp32 reduce": template(E4M3, E4M3, FP32, *VECTORS, addend="reduce"),
+    "unit vectors fp16 read": template(E4M3, E4M3, FP16, *VECTORS, addend="read"),
+    "int8 reduce": template(INT8, INT8, INT32, *NONE, addend="reduce"),
+    "int8 read": template(INT8, INT8, INT32, *NONE, addend="read"),
+    "int8 vectors read": template(INT8, INT8, BF16, *VECTORS, addend="read"),
+    "int8 vectors fp32 reduce": template(INT8, INT8, FP32, *VECTORS, addend="reduce"),
+    "fp16 A turned, fp32 reduce": template(FP16, FP16, FP32, *NONE, True, "mn", "k", "reduce"),
+    "bf16 B turned, read": template(BF16, BF16, BF16, *NONE, True, "k", "mn", "read"),
+}
+STEP = 5
+# Ragged in every extent; K is several k-blocks and a part, also where it is split over eight CTAs.
+SHAPES = ((333, 136, 336), (65, 408, 1296))
+
+
+def pairs():
+    """Yield forms with their configurations."""
+    for forms, step in ((FORMS, 1), (FEW_OF_FORMS, STEP)):
+        for name, problem in forms.items():
+            for one in config.candidates(H200, problem.form)[::step]:
+                yield name, one
+
+
+PAIRS = tuple(pairs())
+
+
+@dataclass(frozen=True)
+class Case:
+    """Tensors, what a call is to make of them, and what D holds before it."""
+
+    problem: GemmProblem
+    alpha: float
+    beta: float
+    drawn: problems.Drawn
+    before: torch.Tensor
+    judged: Judged
+    exact: torch.Tensor | None  # what the CPU backend makes of them, where no sum is rounded
+
+
+@cache
+def cases(form: str, run_seed: int) -> tuple[Case, ...]:
+    """Return calls of a form: of data whose sums are exact, and of normal data."""
+    rng = generator(run_seed)
+    problem = (FORMS | FEW_OF_FORMS)[form]
+    return tuple(
+        case(replace(problem, m=m, n=n, k=k), exact, rng)
+        for (m, n, k), exact in zip(SHAPES, (True, False), strict=True)
+    )
+
+
+def case(problem: GemmProblem, exact: bool, rng: torch.Generator) -> Case:
+    """Return one, its scales strided, its rows and those of C and D padded; C in turn in place."""
+    layout = "flat_strided" if problem.form.scaled else "strided_view"
+    integer = problem.d_dtype == INT32
+    # In place and with beta 1, sums of 4-byte elements are added by the store.
+    in_place = not exact and not integer
+    drawn = problems.make(
+        problem,
+        "cuda",
+        rng,
+        scale_layouts=(layout, layout),
+        row_pad=16,
+        in_place=in_place,
+        exact=exact,
+    )
+    alpha = 1.0 if integer else -1.5
+    beta = 0.5 if problem.addend == "read" and not integer else 1.0
+    t = drawn.tensors
+    judged = reference_and_bound_of(problem, t, alpha, beta, exact_products=exact)
+    wanted = None
+    if exact or problem.form.integer:
+        wanted = torch.empty_like(t.d)
+        reference.gemm(problem, t._replace(d=wanted), alpha, beta)
+    return Case(problem, alpha, beta, drawn, t.d.clone(), judged, wanted)
+
+
+def outcome(one: Case, **options: object) -> torch.Tensor:
+    """Call, fail where memory around D was written, and return D, which is used again."""
+    t = one.drawn.tensors
+    t.d.copy_(one.before)
+    if t.c is None or t.c.data_ptr() != t.d.data_ptr():
+        poison.nan_fill_(t.d)
+    arguments = problems.arguments(one.problem, t) | options
+    out = deep_gemm.matmul(**arguments, alpha=one.alpha, beta=one.beta)
+    one.drawn.check()
+    return out
+
+
+@pytest.fixture(scope="module")
+def kernels_of_forms():
+    load_all(one for _, one in PAIRS)
+
+
+def name_of(value: str | GemmConfig) -> str:
+    """Return what a form or a configuration is called in a test's name."""
+    return value if isinstance(value, str) else label(value)
+
+
+@pytest.mark.parametrize("form, forced", PAIRS, ids=name_of)
+def test_every_configuration_of_a_form(form, forced, run_seed, kernels_of_forms):
+    with config.forced(forced):
+        for one in cases(form, run_seed):
+            out = outcome(one)
+            report = compare(out, *one.judged)
+            assert report.ok, f"{one.problem.describe()}: {report}"
+            if one.exact is not None:
+                assert_bitwise_equal(out, one.exact, "GPU and backend")
+        # One cluster walks all tiles; B, where static, is read early.
+        first = out.clone()
+        with deep_gemm.override(num_sms=forced.cluster):
+            assert_bitwise_equal(outcome(one, static_b=True), first, "one cluster")
+
+
+# --- FP8 by blocks ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

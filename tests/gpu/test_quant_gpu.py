@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deep_gemm import quant
+from deep_gemm import quant, reference
 from deep_gemm.errors import ArgumentError
-from deep_gemm.reference import block_scaled_gemm_nt
 from deep_gemm.testing import problems
-from deep_gemm.testing.numerics import assert_bitwise_equal
+from deep_gemm.testing.numerics import assert_bitwise_equal, block_scaled_request
 
 CASTS = (
     quant.per_token_cast_to_fp8,
@@ -62,9 +61,9 @@ def test_reference_and_layouts(rng):
     problem = problems.make_block_scaled(65, 300, 600, generator=rng)
     a, sfa, b, sfb = (x.cuda() for x in problem)
     wanted = torch.empty(65, 300, dtype=torch.bfloat16)
-    block_scaled_gemm_nt(*problem, wanted)
+    reference.gemm(*block_scaled_request(*problem, wanted))
     aligned = quant.get_mn_major_tma_aligned_tensor(sfa)
     assert aligned.stride() == (1, 68) and torch.equal(aligned, sfa)
     got = torch.empty(65, 300, dtype=torch.bfloat16, device="cuda")
-    block_scaled_gemm_nt(a, aligned, b, sfb, got)
+    reference.gemm(*block_scaled_request(a, aligned, b, sfb, got))
     assert_bitwise_equal(got.cpu(), wanted, "reference on GPU and CPU")

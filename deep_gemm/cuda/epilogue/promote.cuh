@@ -33,4 +33,19 @@ __device__ __forceinline__ void promote_columns(float (&total)[kElements], const
     }
 }
 
+// The same where each element has its scale.
+template <int kElements>
+__device__ __forceinline__ void promote_each(float (&total)[kElements], const float (&partial)[kElements],
+                                             const float (&scale)[kElements]) {
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) total[i] = __fmaf_rn(partial[i], scale[i], total[i]);
+}
+
+// The same without scales.
+template <int kElements>
+__device__ __forceinline__ void promote_unit(float (&total)[kElements], const float (&partial)[kElements]) {
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) total[i] += partial[i];
+}
+
 }  // namespace deep_gemm::epilogue

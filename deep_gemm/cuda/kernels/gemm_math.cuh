@@ -1,5 +1,6 @@
 // The math warpgroups of gemm_sm90: wgmma, promotion, the sum over a cluster, the store.
 #pragma once
+#include "deep_gemm/epilogue/finish.cuh"
 #include "deep_gemm/epilogue/scales.cuh"
 #include "deep_gemm/epilogue/store.cuh"
 #include "deep_gemm/kernels/gemm_plan.cuh"
@@ -10,37 +11,35 @@
 
 namespace deep_gemm {
 
-template <bool kFirst, class First, class Second>
-struct Choose {
-    using Type = First;
-};
-template <class First, class Second>
-struct Choose<false, First, Second> {
-    using Type = Second;
-};
-
 // A math warpgroup: where its rows lie, and the steps of its loop over k-blocks.
 template <class C, class Mma>
 struct MathWarpgroup {
     using P = Plan<C>;
-    using Scales = typename Choose<C::kSwapped, epilogue::ColumnScales<P::kElements, P::kTokenScales>,
-                                   epilogue::RowScales<P::kElements, P::kMain, P::kScaleBlocks, P::kTokenScales>>::Type;
+    using Sum = typename Mma::Sum;
+    using Out = typename P::Out;
+    using Value = typename P::Value;
+    using BlockScales = typename Choose<C::kSwapped, epilogue::ColumnScales<P::kElements, P::kTokenScales>,
+                                        epilogue::RowScales<P::kElements, P::kMain, P::kScaleBlocks, P::kTokenScales>>::Type;
+    using Scales = typename Choose<C::kPromotion == kBlock, BlockScales, epilogue::UnitScales<P::kElements>>::Type;
 
     const Cta<C>& cta;
     uint32_t warpgroup, thread, lane;
     uint32_t first_row;                // of this warpgroup, in the tile
     uint32_t base_rows, base_columns;  // descriptors of stage 0
+    uint32_t base_scales;              // of the rows' scales where they are an operand
     pipeline::Position<C::kStages> at;
-    uint32_t weight = 0;  // first of the tile, in its block of 128
-    uint32_t buffer = 0;  // store slab to be written next
+    uint32_t tile_row = 0;  // first of the tile
+    uint32_t weight = 0;    // first of the tile, in its block of 128
+    uint32_t buffer = 0;    // store slab to be written next
 
     __device__ __forceinline__ MathWarpgroup(const Cta<C>& cta, uint32_t warpgroup, uint32_t thread)
         : cta(cta), warpgroup(warpgroup), thread(thread), lane(thread % kWarpThreads) {
         first_row = warpgroup * P::kWaves * 64;
         // NOTE: from a register that differs by thread, every MMA would be preceded by R2UR; the shuffle
         // tells the compiler that the value is the same for the warp.
-        base_rows = __shfl_sync(~0u, mma::descriptor_low(cta.stage_rows(0) + first_row * kBlockK), 0);
-        base_columns = __shfl_sync(~0u, mma::descriptor_low(cta.stage_columns(0)), 0);
+        base_rows = __shfl_sync(~0u, mma::descriptor_low<C::kRowsMnMajor>(cta.stage_rows(0) + first_row * kRowBytes), 0);
+        base_columns = __shfl_sync(~0u, mma::descriptor_low<C::kColumnsMnMajor>(cta.stage_columns(0)), 0);
+        base_scales = __shfl_sync(~0u, mma::descriptor_low<false>(cta.scales(0) + first_row * P::kOuter), 0);
     }
 
     // Every math warp tells every CTA that loads into this one's stage that it has read it.
@@ -52,28 +51,30 @@ struct MathWarpgroup {
         }
     }
 
-    // Starts partial = rows . columns over one k-block of a stage, for one wave.
-    __device__ __forceinline__ void issue(float (&partial)[P::kElements], uint32_t stage, uint32_t wave) const {
-        const uint32_t rows = base_rows + stage * (P::kStageRows >> 4) + wave * (64 * kBlockK >> 4);
+    // Starts sums = rows . columns over one k-block of a stage, for one wave; or adds it to the sums.
+    template <bool kAdd>
+    __device__ __forceinline__ void issue(Sum (&sums)[P::kElements], uint32_t stage, uint32_t wave) const {
+        const uint32_t rows = base_rows + stage * (P::kStageRows >> 4) + wave * (64 * kRowBytes >> 4);
         const uint32_t columns = base_columns + stage * (P::kStageColumns >> 4);
-        ptx::fence_registers(partial);
+        ptx::fence_registers(sums);
         ptx::wgmma_fence();
 #pragma unroll
-        for (uint32_t k = 0; k < kBlockK / Mma::kK; ++k) {
-            Mma::issue(partial, mma::descriptor(rows + (k * Mma::kK >> 4)), mma::descriptor(columns + (k * Mma::kK >> 4)), k > 0);
+        for (uint32_t k = 0; k < mma::kSteps; ++k) {
+            Mma::issue(sums, mma::descriptor(rows + k * mma::kStep<C::kRowsMnMajor>),
+                       mma::descriptor(columns + k * mma::kStep<C::kColumnsMnMajor>), kAdd || k > 0);
         }
         ptx::wgmma_commit();
-        ptx::fence_registers(partial);
+        ptx::fence_registers(sums);
     }
 
     __device__ __forceinline__ void load_scales(Scales& scales, uint32_t stage, uint32_t wave) const {
         if constexpr (C::kSwapped) scales.load(cta.scales(stage), lane, (weight + first_row + wave * 64) / 128);
-        else scales.load(cta.scales(stage), first_row + wave * 64 + thread / kWarpThreads * 16 + lane / 4, 0);
+        else scales.load(cta.scales(stage), first_row + wave * 64 + thread / kWarpThreads * 16 + lane / 4, lane);
     }
 
     // Ends a wave's k-block, of which at most kPending started later may still run: total += scales * partial.
     template <uint32_t kPending>
-    __device__ __forceinline__ void finish(float (&total)[P::kElements], float (&partial)[P::kElements], const Scales& scales,
+    __device__ __forceinline__ void finish(Sum (&total)[P::kElements], Sum (&partial)[P::kElements], const Scales& scales,
                                            uint32_t stage, bool last_wave) const {
         ptx::wgmma_wait<kPending>();
         ptx::fence_registers(partial);
@@ -82,7 +83,7 @@ struct MathWarpgroup {
     }
 
     // One partial sum for all waves: a wave's promotion waits for its own MMAs, and another warpgroup's run meanwhile.
-    __device__ __forceinline__ void accumulate(float (&total)[P::kWaves][P::kElements], uint32_t blocks) {
+    __device__ __forceinline__ void accumulate(Sum (&total)[P::kWaves][P::kElements], uint32_t blocks) {
         float partial[P::kElements];
         Scales scales;
         for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
@@ -90,10 +91,35 @@ struct MathWarpgroup {
 #pragma unroll
             for (uint32_t wave = 0; wave < P::kWaves; ++wave) {
                 load_scales(scales, at.stage, wave);
-                issue(partial, at.stage, wave);
+                issue<false>(partial, at.stage, wave);
                 finish<0>(total[wave], partial, scales, at.stage, wave == P::kWaves - 1);
             }
         }
+    }
+
+    // One partial sum, and a scale for each of its elements, which is the work of one MMA more.
+    __device__ __forceinline__ void accumulate_outer(Sum (&total)[P::kElements], uint32_t blocks) {
+        Sum partial[P::kElements], scale[P::kElements];
+        for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
+            cta.barriers.wait_full(at);
+            issue_scales(scale, at.stage);
+            issue<false>(partial, at.stage, 0);
+            ptx::wgmma_wait<0>();
+            ptx::fence_registers(scale);
+            ptx::fence_registers(partial);
+            release(at.stage);
+            epilogue::promote_each(total, partial, scale);
+        }
+    }
+
+    // Starts scale = scales of rows . scales of columns, of a stage.
+    __device__ __forceinline__ void issue_scales(Sum (&scale)[P::kElements], uint32_t stage) const {
+        const uint32_t rows = base_scales + stage * (P::kScales >> 4), columns = rows + ((P::kTokenScales - first_row * P::kOuter) >> 4);
+        ptx::fence_registers(scale);
+        ptx::wgmma_fence();
+        C::Outer::issue(scale, mma::shallow_descriptor(rows), mma::shallow_descriptor(columns), false);
+        ptx::wgmma_commit();
+        ptx::fence_registers(scale);
     }
 
     // Starts the MMAs of the next k-block into `next`, then promotes those of the one before from `current`.
@@ -102,7 +128,7 @@ struct MathWarpgroup {
                                             float (&current)[P::kElements], const Scales& current_scales, uint32_t& stage) {
         cta.barriers.wait_full(at);
         load_scales(next_scales, at.stage, 0);
-        issue(next, at.stage, 0);
+        issue<false>(next, at.stage, 0);
         finish<1>(total, current, current_scales, stage, true);
         stage = at.stage;
         at.advance();
@@ -115,7 +141,7 @@ struct MathWarpgroup {
         Scales even_scales, odd_scales;
         cta.barriers.wait_full(at);
         load_scales(even_scales, at.stage, 0);
-        issue(even, at.stage, 0);
+        issue<false>(even, at.stage, 0);
         uint32_t stage = at.stage;
         at.advance();
         for (uint32_t left = blocks - 1;; left -= 2) {
@@ -124,6 +150,25 @@ struct MathWarpgroup {
             if (left == 1) return finish<0>(total, odd, odd_scales, stage, true);
             overlap(total, even, even_scales, odd, odd_scales, stage);
         }
+    }
+
+    // The sums stay in the tensor core over all of K; a k-block's MMAs are started before those of the one before have ended.
+    __device__ __forceinline__ void accumulate_directly(Sum (&total)[P::kWaves][P::kElements], uint32_t blocks) {
+        uint32_t stage = at.stage;
+        for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
+            cta.barriers.wait_full(at);
+#pragma unroll
+            for (uint32_t wave = 0; wave < P::kWaves; ++wave) issue<true>(total[wave], at.stage, wave);
+            if (block > 0) {
+                ptx::wgmma_wait<P::kWaves>();
+                release(stage);
+            }
+            stage = at.stage;
+        }
+        ptx::wgmma_wait<0>();
+#pragma unroll
+        for (uint32_t wave = 0; wave < P::kWaves; ++wave) ptx::fence_registers(total[wave]);
+        if (blocks > 0) release(stage);
     }
 
     // Waits until the slab to be written next has been read by the store before; returns its address.
@@ -145,29 +190,90 @@ struct MathWarpgroup {
         buffer = buffer + 1 == C::kStoreBuffers ? 0 : buffer + 1;
     }
 
-    // Stores 64 rows of results, from `row` of the product and `first` of the tile's columns on, slab by slab.
-    template <int kCount, uint32_t kFirst = 0>
-    __device__ __forceinline__ void store(const float (&total)[kCount], uint32_t row, const Columns<C>& columns, uint32_t first) {
+    // Results of a slab's sums, of which `first` is the first of the tile's columns; row: of the product, for these 64 rows;
+    // c: what to add, if anything.
+    template <uint32_t kFirst, int kCount, int kSums>
+    __device__ __forceinline__ void finish_slab(Value (&value)[kCount], const Sum (&sums)[kSums], uint32_t row, uint32_t first,
+                                                const Value (&c)[P::kSlabValues]) const {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) value[i] = static_cast<Value>(sums[kFirst / 2 + i]);
+        if constexpr (kSame<Value, float>) {
+            const uint32_t rows = cta.vectors() + (row - tile_row + own_row()) * 4;
+            const uint32_t columns = cta.vectors() + (C::kBlockM + first + own_column()) * 4;
+            epilogue::scale<P::kScaled, C::kSwapped>(value, cta.params.alpha, rows, columns);
+        }
+        if constexpr (C::kAddend == kRead) epilogue::add(value, reinterpret_cast<const Value(&)[kCount]>(c), cta.params.beta);
+    }
+
+    // The thread's first row and column in a fragment.
+    __device__ __forceinline__ uint32_t own_row() const { return thread / kWarpThreads * 16 + lane / 4; }
+    __device__ __forceinline__ uint32_t own_column() const { return lane % 4 * 2; }
+
+    // Starts reading what of C is to be added to kCount sums.
+    template <int kCount>
+    __device__ __forceinline__ void read_addend(Value (&c)[P::kSlabValues], uint32_t row, uint32_t first, const Columns<C>& columns) const {
+        if constexpr (C::kAddend == kRead) {
+            const epilogue::Addend<Out> addend{static_cast<const Out*>(cta.params.c), cta.params.c_stride, cta.m(), cta.n()};
+            epilogue::read<C::kSwapped>(reinterpret_cast<Value(&)[kCount]>(c), addend, row + own_row(),
+                                        [&](uint32_t i) { return columns.at(first + own_column() + i); });
+        }
+    }
+
+    __device__ __forceinline__ void send_box(const TensorMap* map, uint32_t smem, uint32_t inner, uint32_t outer) const {
+        if constexpr (C::kAddend == kReduce) ptx::tma_reduce_add(map, smem, inner, outer);
+        else ptx::tma_store(map, smem, inner, outer);
+    }
+
+    // Stores 64 rows of results, from `row` of the product and `first` of the tile's columns on.
+    template <int kCount>
+    __device__ __forceinline__ void store(const Sum (&sums)[kCount], uint32_t row, const Columns<C>& columns, uint32_t first) {
         if ((C::kSwapped ? columns.at(first) : row) >= cta.m()) return;
+        Value c[P::kSlabValues];
+        read_addend<columns_of_slab<kCount>(0) / 2>(c, row, first, columns);
+        store_slabs<kCount, 0>(sums, row, columns, first, c);
+    }
+
+    // Columns of the slab that begins with column `from` of kCount * 2.
+    template <int kCount>
+    static constexpr uint32_t columns_of_slab(uint32_t from) {
+        return kCount * 2 - from < C::kSlabColumns ? kCount * 2 - from : C::kSlabColumns;
+    }
+
+    // Slab by slab, what is to be added to the next one being read meanwhile. A slab is boxes of kBox columns; the last one
+    // ends with a box of what is left, as extra columns are.
+    template <int kCount, uint32_t kFirst>
+    __device__ __forceinline__ void store_slabs(const Sum (&sums)[kCount], uint32_t row, const Columns<C>& columns, uint32_t first,
+                                                const Value (&c)[P::kSlabValues]) {
+        constexpr uint32_t kColumns = columns_of_slab<kCount>(kFirst), kNext = kFirst + kColumns;
+        constexpr bool kLast = kNext == kCount * 2;
+        constexpr uint32_t kBox = C::kBoxColumns, kRest = kLast ? C::kRestColumns : 0, kBoxed = kColumns - kRest;
+        Value value[kColumns / 2], next[P::kSlabValues];
+        if constexpr (!kLast) read_addend<columns_of_slab<kCount>(kNext) / 2>(next, row, first + kNext, columns);
+        finish_slab<kFirst>(value, sums, row, first + kFirst, c);
         const uint32_t slab = claim_slab();
         if constexpr (C::kSwapped) {
-            epilogue::store_slab_transposed(total, slab, thread);
-            send_slab([&] { ptx::tma_store(&cta.params.map_d, slab, row, columns.at(first)); });
+            // Boxes of 128 bytes of D's columns, and as many rows as the slab has tokens.
+            epilogue::store_slab_transposed<Out>(value, slab, thread);
+            send_slab([&] {
+#pragma unroll
+                for (uint32_t i = 0; i < 64; i += kBox) {
+                    send_box(&cta.params.map_d, slab + i / kBox * kColumns * 128, row + i, columns.at(first));
+                }
+            });
         } else {
-            // Boxes of kBox columns, then one of as many as the tile's extra columns, which is those in the last piece.
-            constexpr uint32_t kBox = C::kBoxColumns, kRest = P::kExtra, kBoxed = C::kSlabColumns - kRest;
-            epilogue::store_slab<kFirst, kBoxed, kBox>(total, slab, thread);
-            if constexpr (kRest > 0) epilogue::store_slab<kFirst + kBoxed, kRest, kRest>(total, slab + kBoxed * 128, thread);
+            constexpr uint32_t kColumnBytes = 64 * sizeof(Out);
+            epilogue::store_slab<Out, 0, kBoxed, kBox>(value, slab, thread);
+            if constexpr (kRest > 0) epilogue::store_slab<Out, kBoxed, kRest, kRest>(value, slab + kBoxed * kColumnBytes, thread);
             send_slab([&] {
 #pragma unroll
                 for (uint32_t i = 0; i < kBoxed; i += kBox) {
-                    ptx::tma_store(&cta.params.map_d, slab + i * 128, columns.at(first + kFirst + i), row);
+                    send_box(&cta.params.map_d, slab + i * kColumnBytes, columns.at(first + kFirst + i), row);
                 }
                 if constexpr (kRest > 0) {
-                    ptx::tma_store(&cta.params.map_rest, slab + kBoxed * 128, columns.at(first + kFirst + kBoxed), row);
+                    send_box(&cta.params.map_rest, slab + kBoxed * kColumnBytes, columns.at(first + kFirst + kBoxed), row);
                 }
             });
-            if constexpr (kFirst + C::kSlabColumns < kCount * 2) store<kCount, kFirst + C::kSlabColumns>(total, row, columns, first);
+            if constexpr (!kLast) store_slabs<kCount, kNext>(sums, row, columns, first, next);
         }
     }
 };
@@ -175,26 +281,32 @@ struct MathWarpgroup {
 template <class C, class Mma>
 __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, uint32_t thread) {
     using P = Plan<C>;
+    using Sum = typename Mma::Sum;
     MathWarpgroup<C, Mma> math(cta, warpgroup, thread);
-    typename P::Exchange exchange = cta.exchange();
-    float total[P::kWaves][P::kElements];
+    auto exchange = cta.template exchange<Sum>();
+    pipeline::Position<1> vectors;
+    Sum total[P::kWaves][P::kElements];
 
     for (auto tile = cta.tiles(); tile.next();) {
         const uint32_t row = cta.row(tile) + math.first_row;
         const Columns<C> columns = cta.columns(tile);
+        math.tile_row = cta.row(tile);
         math.weight = cta.weight(tile) % 128;
 #pragma unroll
         for (uint32_t wave = 0; wave < P::kWaves; ++wave)
 #pragma unroll
-            for (uint32_t i = 0; i < P::kElements; ++i) total[wave][i] = 0.0f;
+            for (uint32_t i = 0; i < P::kElements; ++i) total[wave][i] = 0;
 
-        if constexpr (C::kPartials == 2) math.accumulate_overlapped(total[0], cta.k_blocks);
+        if constexpr (C::kPromotion == kNone) math.accumulate_directly(total, cta.k_blocks);
+        else if constexpr (C::kPromotion == kRows) math.accumulate_outer(total[0], cta.k_blocks);
+        else if constexpr (C::kPartials == 2) math.accumulate_overlapped(total[0], cta.k_blocks);
         else math.accumulate(total, cta.k_blocks);
 
+        if constexpr (P::kScaled) cta.vector_barriers().wait_full(vectors);
         if constexpr (C::kSplitK > 1) {
             exchange.send(total[0], warpgroup, thread);
             if (exchange.owns()) {
-                float sums[P::kPiece / 2];
+                Sum sums[P::kPiece / 2];
                 exchange.receive(total[0], sums, warpgroup, thread);
                 math.store(sums, row, columns, exchange.first_group(cta.rank_k) * 8);
             }
@@ -202,6 +314,11 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
         } else {
 #pragma unroll
             for (uint32_t wave = 0; wave < P::kWaves; ++wave) math.store(total[wave], row + wave * 64, columns, 0);
+        }
+        if constexpr (P::kScaled) {
+            __syncwarp();
+            if (math.lane == 0) ptx::mbarrier_arrive(cta.vector_barriers().empty(0));
+            vectors.advance();
         }
     }
     if constexpr (C::kSplitK > 1) exchange.drain();

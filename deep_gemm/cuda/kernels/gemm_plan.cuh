@@ -10,6 +10,7 @@
 // has [kMain j, kMain (j + 1)) and [kMain T + kExtra j, kMain T + kExtra (j + 1)). As one contiguous range it could enter
 // the next block anywhere, and to select scales would cost the promotion a quarter more instructions.
 #pragma once
+#include "deep_gemm/epilogue/scales.cuh"
 #include "deep_gemm/pipeline/exchange.cuh"
 #include "deep_gemm/pipeline/pipeline.cuh"
 #include "deep_gemm/ptx/control.cuh"
@@ -17,28 +18,44 @@
 
 namespace deep_gemm {
 
-// The kernel's one parameter. Strides count elements.
+// The kernel's one parameter. Strides count elements. Which members a kernel reads follows from its configuration.
 struct GemmParams {
     TensorMap map_a, map_b, map_d;
     TensorMap map_extra;  // B again, in boxes of a tile's extra columns
-    TensorMap map_rest;   // D again, the same
-    const float* sfa;  // [M, ceil(K / 128)]
-    const float* sfb;  // [ceil(N / 128), ceil(K / 128)]
+    TensorMap map_rest;   // D again, in boxes of what whole boxes leave over of a tile's columns
+    const float* sfa;  // [M, ceil(K / 128)], or [M], a stride of 0 standing for one scale
+    const float* sfb;  // [ceil(N / 128), ceil(K / 128)], [N, ceil(K / 128)], or [N]
+    const void* c;     // [M, N]
     int64_t sfa_stride_m, sfa_stride_k;
     int64_t sfb_stride_n, sfb_stride_k;
+    int64_t c_stride;
+    float alpha, beta;
     uint32_t m, n, k;
     uint32_t stage_bytes;          // that the TMA boxes of A and B bring to one stage
     uint32_t early_blocks;         // so many k-blocks of B may be read while the kernel ahead runs; at most kStages
     scheduler::DenseParams tiles;  // over rows and columns
 };
 
-constexpr uint32_t kBlockK = 128;  // elements and bytes of a k-block; one scale of A per row covers it
+// What becomes of the tensor core's sums: they stay there over all of K, or are added up in FP32 k-block by k-block, as
+// they are, times a scale of the row of A and one of 128 x 128 of B, or times scales of the rows of both.
+enum Promotion : uint32_t { kNone, kUnit, kBlock, kRows };
+// C is not there, is read and added, or is what D holds, to which the store adds.
+enum AddendMode : uint32_t { kNoAddend, kRead, kReduce };
+
+constexpr uint32_t kRowBytes = 128;  // of a row, or a column, of operands in a stage
 constexpr uint32_t kScaleWarps = 2;
 constexpr uint32_t kStoreBarrier = 1;  // named barrier of math warpgroup 0, the others follow; 0 is the CTA's
 
 // Everything that follows from a configuration C (the constants rendered from Python).
 template <class C>
 struct Plan {
+    using Out = typename C::Out;
+    using Value = typename Choose<kSame<Out, int>, int, float>::Type;  // of a result before its rounding
+
+    static constexpr uint32_t kBlockK = kRowBytes / C::kElementBytes;  // elements of K in a k-block
+    static constexpr bool kScalesAlongK = C::kPromotion == kBlock || C::kPromotion == kRows;
+    static constexpr bool kScaled = C::kScaled;  // by a vector of scales for rows and one for columns, after all of K
+
     static constexpr uint32_t kMulticast = C::kClusterM * C::kClusterN;  // CTAs that share operands
     static constexpr uint32_t kCluster = kMulticast * C::kSplitK;
     static constexpr uint32_t kMathThreads = C::kMathWarpgroups * kWarpgroupThreads;
@@ -47,32 +64,47 @@ struct Plan {
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
     static constexpr uint32_t kExtra = C::kExtraN, kMain = C::kBlockN - kExtra;
 
-    // Scales of one k-block: one per token, one per block of 128 weights that a tile can touch.
+    // Scales of one k-block: one per token, and one per weight or per block of 128 weights that a tile can touch.
     static constexpr uint32_t kTokens = C::kSwapped ? C::kBlockN : C::kBlockM;
+    static constexpr uint32_t kWeights = C::kSwapped ? C::kBlockM : C::kBlockN;
     static constexpr uint32_t kScaleBlocks = kExtra > 0 || (C::kSwapped && C::kBlockM > 128) ? 2 : 1;
 
     static constexpr uint32_t kPiece = C::kPieceN;  // columns that one CTA stores: all, if K is not split
-    using Exchange = pipeline::Exchange<C::kSplitK, kMulticast, C::kBlockN / 8, C::kMathWarpgroups, kPiece / 8>;
+    template <class Sum>
+    using Exchange = pipeline::Exchange<Sum, C::kSplitK, kMulticast, C::kBlockN / 8, C::kMathWarpgroups, kPiece / 8>;
 
     // Shared memory, in order. Operand stages and store slabs are multiples of 1024 bytes.
-    static constexpr uint32_t kStageRows = C::kBlockM * kBlockK, kStageColumns = C::kBlockN * kBlockK;
-    static constexpr uint32_t kTokenScales = ceil_div(kTokens, 32) * 32 * 4, kScales = kTokenScales + 16;
-    static constexpr uint32_t kSlab = 64 * C::kSlabColumns * 2;
+    static constexpr uint32_t kStageRows = (C::kRowsMnMajor ? round_up(C::kBlockM, 64) : C::kBlockM) * kRowBytes;
+    static constexpr uint32_t kStageColumns = (C::kColumnsMnMajor ? round_up(C::kBlockN, 64) : C::kBlockN) * kRowBytes;
+    static constexpr uint32_t kOuter = epilogue::OuterScales::kBytes;
+    static constexpr uint32_t kTokenScales = C::kPromotion == kRows ? kTokens * kOuter : kScalesAlongK ? round_up(kTokens, 32) * 4 : 0;
+    static constexpr uint32_t kWeightScales = C::kPromotion == kRows ? kWeights * kOuter : kScalesAlongK ? 16 : 0;
+    static constexpr uint32_t kScales = kTokenScales + kWeightScales;
+    static constexpr uint32_t kVectors = kScaled ? round_up((C::kBlockM + C::kBlockN) * 4, 16) : 0;
+    static constexpr uint32_t kSlab = 64 * C::kSlabColumns * sizeof(Out);
+    static constexpr uint32_t kSlabValues = C::kSlabColumns / 2;  // of a thread
     static constexpr uint32_t kOffsetColumns = C::kStages * kStageRows;
     static constexpr uint32_t kOffsetSlabs = kOffsetColumns + C::kStages * kStageColumns;
     static constexpr uint32_t kOffsetExchange = kOffsetSlabs + C::kMathWarpgroups * C::kStoreBuffers * kSlab;
-    static constexpr uint32_t kOffsetScales = kOffsetExchange + Exchange::kBytes;
-    static constexpr uint32_t kOffsetBarriers = kOffsetScales + C::kStages * kScales;
-    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * (C::kStages + 1);
+    static constexpr uint32_t kOffsetScales = kOffsetExchange + Exchange<float>::kBytes;
+    static constexpr uint32_t kOffsetVectors = kOffsetScales + C::kStages * kScales;
+    static constexpr uint32_t kOffsetBarriers = kOffsetVectors + kVectors;
+    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * (C::kStages + 2);
 
     static_assert(kSharedBytes == C::kSharedBytes, "the host plans shared memory by another table");
-    static_assert(C::kBlockM % (64 * C::kMathWarpgroups) == 0 && kPiece % C::kSlabColumns == 0);
+    static_assert(C::kBlockM % (64 * C::kMathWarpgroups) == 0);
     static_assert(sizeof(GemmParams) == C::kParamsBytes, "the host packs parameters by another table");
-    static_assert(C::kPartials == 1 || kWaves == 1);
+    static_assert(C::kPartials < 2 || kWaves == 1);
+    static_assert((C::kPartials == 0) == (C::kPromotion == kNone));
     static_assert(C::kSplitK == 1 || kWaves == 1, "sums are exchanged wave by wave");
-    static_assert(C::kSwapped ? kExtra == 0 : 128 % kMain == 0 && (kExtra == 0 || 128 % kExtra == 0), "one scale a part");
-    static_assert(C::kSwapped || kExtra > 0 ? C::kSlabColumns == kPiece : C::kSlabColumns % C::kBoxColumns == 0);
-    static_assert(kExtra == 0 || (kExtra <= kPiece && (Exchange::kOwners - 1) * kPiece <= kMain), "a box lies in one part");
+    static_assert(C::kPromotion != kBlock || C::kSwapped || (128 % kMain == 0 && (kExtra == 0 || 128 % kExtra == 0)), "one scale a part");
+    static_assert(kExtra == 0 || (C::kPromotion == kBlock && !C::kSwapped), "only there do parts serve a purpose");
+    static_assert(C::kPromotion != kRows || (!C::kSwapped && kWaves == 1 && kOffsetScales % 256 == 0));
+    static_assert(C::kSlabColumns == kPiece || (!C::kSwapped && kExtra == 0 && C::kSlabColumns % C::kBoxColumns == 0));
+    static_assert(C::kSwapped || (kPiece - C::kRestColumns) % C::kBoxColumns == 0);
+    static_assert(kExtra == 0 || (kExtra <= kPiece && (Exchange<float>::kOwners - 1) * kPiece <= kMain), "a box lies in one part");
+    static_assert(C::kAddend == kNoAddend || C::kBlockN % kPiece == 0, "two owners of a column would both add to it");
+    static_assert(C::kAddend != kReduce || sizeof(Out) == 4);
 };
 
 // Where the columns of a tile lie in the product.
@@ -102,7 +134,7 @@ struct Cta {
         rank_n = rank / C::kClusterM % C::kClusterN;
         rank_k = rank / Plan<C>::kMulticast;
         first_sharer = rank_k * Plan<C>::kMulticast;
-        const uint32_t blocks = ceil_div(k(), kBlockK), rest = blocks % C::kSplitK;  // the first ranks have one more
+        const uint32_t blocks = ceil_div(k(), Plan<C>::kBlockK), rest = blocks % C::kSplitK;  // the first ranks have one more
         k_blocks = blocks / C::kSplitK + (rank_k < rest ? 1 : 0);
         first_block = blocks / C::kSplitK * rank_k + (rank_k < rest ? rank_k : rest);
     }
@@ -136,7 +168,10 @@ struct Cta {
     __device__ __forceinline__ uint32_t scales(uint32_t stage) const {
         return smem + Plan<C>::kOffsetScales + stage * Plan<C>::kScales;
     }
-    __device__ __forceinline__ typename Plan<C>::Exchange exchange() const {
+    __device__ __forceinline__ uint32_t vectors() const { return smem + Plan<C>::kOffsetVectors; }
+    __device__ __forceinline__ pipeline::Barriers<1> vector_barriers() const { return {barriers.base + 2 * 8 * (C::kStages + 1)}; }
+    template <class Sum>
+    __device__ __forceinline__ typename Plan<C>::template Exchange<Sum> exchange() const {
         const uint32_t full = barriers.base + 2 * 8 * C::kStages;
         return {smem + Plan<C>::kOffsetExchange, full, full + 8, rank_k, rank_m + rank_n * C::kClusterM};
     }

@@ -1,6 +1,7 @@
 // The producer warps of gemm_sm90: operands by TMA, scales through registers.
 #pragma once
 #include "deep_gemm/kernels/gemm_plan.cuh"
+#include "deep_gemm/mma/descriptor.cuh"
 #include "deep_gemm/ptx/memory.cuh"
 #include "deep_gemm/ptx/tma.cuh"
 
@@ -13,6 +14,8 @@ template <class C, bool kRows>
 struct OperandLoader {
     static constexpr uint32_t kSharers = kRows ? C::kClusterN : C::kClusterM;
     static constexpr uint32_t kShare = (kRows ? C::kBlockM : Plan<C>::kMain) / kSharers;
+    static constexpr bool kMnMajor = kRows ? C::kRowsMnMajor : C::kColumnsMnMajor;
+    static_assert(!kMnMajor || kSharers == 1 || kShare % mma::kBoxWidth == 0, "a share is whole boxes");
     static constexpr uint32_t kExtraShare = kRows ? 0 : Plan<C>::kExtra / kSharers;
 
     const Cta<C>& cta;
@@ -30,18 +33,37 @@ struct OperandLoader {
         const Columns<C> columns = cta.columns(tile);
         const uint32_t smem = kRows ? cta.stage_rows(stage) : cta.stage_columns(stage);
         const uint32_t share = rank * kShare, extra = rank * kExtraShare;
-        load_box(map, smem + share * kBlockK, stage, block, (kRows ? cta.row(tile) : columns.main) + share);
+        const uint32_t first = (kRows ? cta.row(tile) : columns.main) + share, k = (cta.first_block + block) * Plan<C>::kBlockK;
+        if constexpr (kMnMajor) {
+#pragma unroll
+            for (uint32_t i = 0; i < kShare; i += mma::kBoxWidth) load_box(map, smem + (share + i) * kRowBytes, stage, first + i, k);
+        } else {
+            load_box(map, smem + share * kRowBytes, stage, k, first);
+        }
         if constexpr (kExtraShare > 0) {
-            load_box(&cta.params.map_extra, smem + (Plan<C>::kMain + extra) * kBlockK, stage, block, columns.extra + extra);
+            load_box(&cta.params.map_extra, smem + (Plan<C>::kMain + extra) * kRowBytes, stage, k, columns.extra + extra);
         }
     }
 
-    __device__ __forceinline__ void load_box(const TensorMap* box, uint32_t smem, uint32_t stage, uint32_t block, uint32_t first) const {
-        const uint32_t k = (cta.first_block + block) * kBlockK;
-        if constexpr (kSharers == 1) ptx::tma_load(smem, box, cta.barriers.full(stage), k, first);
-        else ptx::tma_load_multicast(smem, box, cta.barriers.full(stage), k, first, sharers);
+    __device__ __forceinline__ void load_box(const TensorMap* box, uint32_t smem, uint32_t stage, uint32_t inner, uint32_t outer) const {
+        if constexpr (kSharers == 1) ptx::tma_load(smem, box, cta.barriers.full(stage), inner, outer);
+        else ptx::tma_load_multicast(smem, box, cta.barriers.full(stage), inner, outer, sharers);
     }
 };
+
+// Brings a tile's part of C to L2 while its sums are being computed.
+template <class C>
+__device__ __forceinline__ void prefetch_addend(const Cta<C>& cta, const scheduler::Dense& tile) {
+    using Out = typename Plan<C>::Out;
+    constexpr uint32_t kRows = C::kSwapped ? C::kBlockN : C::kBlockM, kColumns = C::kSwapped ? C::kBlockM : Plan<C>::kMain;
+    constexpr uint32_t kLine = 128 / sizeof(Out), kLines = ceil_div(kColumns, kLine);
+    if (cta.rank_k > 0) return;
+    const uint32_t row = cta.token(tile), column = cta.weight(tile);
+    for (uint32_t i = threadIdx.x % kWarpThreads; i < kRows * kLines; i += kWarpThreads) {
+        const uint32_t r = row + i / kLines, s = column + i % kLines * kLine;
+        if (r < cta.m() && s < cta.n()) ptx::prefetch_l2(static_cast<const Out*>(cta.params.c) + r * cta.params.c_stride + s);
+    }
+}
 
 // NOTE: the loops belong to the whole warp and only the issue to one lane; a loop of one lane keeps its addresses
 // in vector registers, and each copy is then wrapped in R2UR and a vote.
@@ -64,6 +86,7 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     for (; more; more = tile.next()) {
         for (uint32_t block = 0; block < cta.k_blocks; ++block, at.advance()) {
             cta.barriers.wait_empty(at);
+            if (C::kAddend == kRead && block == 0) prefetch_addend(cta, tile);
             if (ptx::elect_one()) {
                 if (early == 0) {
                     ptx::mbarrier_arrive_expect_tx(cta.barriers.full(at.stage), cta.params.stage_bytes);
@@ -86,10 +109,11 @@ struct ScaleGroup {
     // Two groups, one being stored and one being loaded, must outlast a load: more k-blocks where those are short.
     static constexpr uint32_t kBlocks = Plan<C>::kTokens <= 64 ? 4 : Plan<C>::kTokens <= 128 ? 2 : 1;
     static constexpr uint32_t kTokens = ceil_div(Plan<C>::kTokens, kWarpThreads);
-    float a[kBlocks][kTokens], b[kBlocks];
+    static constexpr uint32_t kWeights = C::kPromotion == kRows ? ceil_div(Plan<C>::kWeights, kWarpThreads) : 1;
+    float a[kBlocks][kTokens], b[kBlocks][kWeights];
 
-    // sfa, sfb: this lane's first scale in the group's first k-block; tokens, has_b, blocks: how many exist.
-    __device__ __forceinline__ void load(const GemmParams& p, const float* sfa, const float* sfb, uint32_t tokens, bool has_b,
+    // sfa, sfb: this lane's first scale in the group's first k-block; tokens, weights, blocks: how many exist from there on.
+    __device__ __forceinline__ void load(const GemmParams& p, const float* sfa, const float* sfb, uint32_t tokens, uint32_t weights,
                                          uint32_t blocks) {
 #pragma unroll
         for (uint32_t j = 0; j < kBlocks; ++j) {
@@ -98,14 +122,33 @@ struct ScaleGroup {
                 const bool exists = j < blocks && i * kWarpThreads < tokens;
                 a[j][i] = exists ? sfa[i * kWarpThreads * p.sfa_stride_m + j * kScaleWarps * p.sfa_stride_k] : 0.0f;
             }
-            b[j] = j < blocks && has_b ? sfb[j * kScaleWarps * p.sfb_stride_k] : 0.0f;
+#pragma unroll
+            for (uint32_t i = 0; i < kWeights; ++i) {
+                const bool exists = j < blocks && i * kWarpThreads < weights;
+                b[j][i] = exists ? sfb[i * kWarpThreads * p.sfb_stride_n + j * kScaleWarps * p.sfb_stride_k] : 0.0f;
+            }
         }
     }
 
     __device__ __forceinline__ void store(uint32_t scales, uint32_t lane, uint32_t block) const {
+        const uint32_t of_weights = scales + Plan<C>::kTokenScales;
+        if constexpr (C::kPromotion == kRows) {
 #pragma unroll
-        for (uint32_t i = 0; i < kTokens; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[block][i]);
-        if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kTokenScales + lane * 4, b[block]);
+            for (uint32_t i = 0; i < kTokens; ++i) store_outer<true>(scales, i * kWarpThreads + lane, a[block][i]);
+#pragma unroll
+            for (uint32_t i = 0; i < kWeights; ++i) store_outer<false>(of_weights, i * kWarpThreads + lane, b[block][i]);
+            ptx::fence_async_proxy();  // to be read by MMAs
+        } else {
+#pragma unroll
+            for (uint32_t i = 0; i < kTokens; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[block][i]);
+            if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(of_weights + lane * 4, b[block][0]);
+        }
+    }
+
+    template <bool kOfRows>
+    static __device__ __forceinline__ void store_outer(uint32_t scales, uint32_t row, float scale) {
+        constexpr uint32_t kRows = kOfRows ? Plan<C>::kTokens : Plan<C>::kWeights;
+        if (kRows % kWarpThreads == 0 || row < kRows) epilogue::OuterScales::store(scales, row, scale, kOfRows);
     }
 };
 
@@ -117,19 +160,22 @@ __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn,
     pipeline::Position<C::kStages> at;
     if (turn == 1) at.advance();
     for (auto tile = cta.tiles(); tile.next();) {
-        const uint32_t token = cta.token(tile) + lane, block_n = cta.scale_block(tile, lane);
+        const uint32_t token = cta.token(tile) + lane;
         const uint32_t tokens = token < cta.m() ? cta.m() - token : 0;
-        const bool has_b = lane < Plan<C>::kScaleBlocks && block_n < ceil_div(cta.n(), 128);
+        // Scales of weights: one each, or one for each of the tile's blocks.
+        const uint32_t weight = C::kPromotion == kRows ? cta.weight(tile) + lane : cta.scale_block(tile, lane);
+        const uint32_t count = C::kPromotion == kRows ? cta.n() : lane < Plan<C>::kScaleBlocks ? ceil_div(cta.n(), 128) : 0;
+        const uint32_t weights = weight < count ? count - weight : 0;
         const float* sfa = p.sfa + token * p.sfa_stride_m + (cta.first_block + turn) * p.sfa_stride_k;
-        const float* sfb = p.sfb + block_n * p.sfb_stride_n + (cta.first_block + turn) * p.sfb_stride_k;
+        const float* sfb = p.sfb + weight * p.sfb_stride_n + (cta.first_block + turn) * p.sfb_stride_k;
         uint32_t blocks = (cta.k_blocks + 1 - turn) / 2;  // of this warp, from the current group on
         turn ^= cta.k_blocks % 2;
         Group current, next;
-        current.load(p, sfa, sfb, tokens, has_b, blocks);
+        current.load(p, sfa, sfb, tokens, weights, blocks);
         while (blocks > 0) {
             sfa += Group::kBlocks * kScaleWarps * p.sfa_stride_k;
             sfb += Group::kBlocks * kScaleWarps * p.sfb_stride_k;
-            next.load(p, sfa, sfb, tokens, has_b, blocks > Group::kBlocks ? blocks - Group::kBlocks : 0);
+            next.load(p, sfa, sfb, tokens, weights, blocks > Group::kBlocks ? blocks - Group::kBlocks : 0);
 #pragma unroll
             for (uint32_t j = 0; j < Group::kBlocks; ++j) {
                 if (blocks > 0) {
@@ -144,6 +190,41 @@ __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn,
             }
             current = next;
         }
+    }
+}
+
+// Before any of it is used: the halves of outer scales that stay zeros.
+template <class C>
+__device__ __forceinline__ void clear_scales(const Cta<C>& cta) {
+    constexpr uint32_t kThreads = Plan<C>::kMathThreads + kWarpgroupThreads;
+    for (uint32_t i = threadIdx.x * 16; i < C::kStages * Plan<C>::kScales; i += kThreads * 16) {
+        ptx::store_shared(cta.scales(0) + i, 0, 0, 0, 0);
+    }
+    ptx::fence_async_proxy();
+}
+
+// One warp keeps the scales of a tile's rows and columns in shared memory, for the math warps after the last k-block.
+template <class C>
+__device__ __forceinline__ void produce_vectors(const Cta<C>& cta, uint32_t lane) {
+    const GemmParams& p = cta.params;
+    const float *of_rows = C::kSwapped ? p.sfb : p.sfa, *of_columns = C::kSwapped ? p.sfa : p.sfb;
+    const int64_t row_stride = C::kSwapped ? p.sfb_stride_n : p.sfa_stride_m;
+    const int64_t column_stride = C::kSwapped ? p.sfa_stride_m : p.sfb_stride_n;
+    const uint32_t rows = C::kSwapped ? cta.n() : cta.m(), columns = C::kSwapped ? cta.m() : cta.n();
+    pipeline::Position<1> at;
+    for (auto tile = cta.tiles(); tile.next(); at.advance()) {
+        const uint32_t row = cta.row(tile), column = cta.columns(tile).main;
+        cta.vector_barriers().wait_empty(at);
+#pragma unroll 4
+        for (uint32_t i = lane; i < C::kBlockM; i += kWarpThreads) {
+            ptx::store_shared(cta.vectors() + i * 4, row + i < rows ? of_rows[(row + i) * row_stride] : 0.0f);
+        }
+#pragma unroll 4
+        for (uint32_t i = lane; i < C::kBlockN; i += kWarpThreads) {
+            ptx::store_shared(cta.vectors() + (C::kBlockM + i) * 4, column + i < columns ? of_columns[(column + i) * column_stride] : 0.0f);
+        }
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(cta.vector_barriers().full(0));
     }
 }
 

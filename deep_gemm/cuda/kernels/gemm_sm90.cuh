@@ -1,18 +1,22 @@
-// gemm_sm90: D[M, N] = sum over k-blocks of 128 of sfa[m, kb] * sfb[n / 128, kb] * (A[m, :] . B[n, :])
-// A [M, K] and B [N, K] 8-bit, K-major; scales FP32 with any strides; D bf16, row-major.
+// gemm_sm90: D[M, N] = alpha * A[M, K] . B[N, K] + beta * C[M, N], D row-major of 16- or 32-bit elements.
+// A and B 8-bit, K-major, or 16-bit in either order. Scales, FP32 with any strides, belong to rows of A and rows of B and are
+// applied after all of K, or to every 128 of K: then to rows of A, and to rows, or to 128 x 128 blocks, of B.
 //
 // Roles (one CTA; persistent over tiles of BLOCK_M x BLOCK_N)
-//   producer warpgroup   warp 0               A and B of a k-block by TMA, multicast over the cluster
-//                        warps 1, 2           scales of a k-block, by turns, through registers: any stride will do
-//                        warp 3               idle
+//   producer warpgroup   warp 0               A and B of a k-block, 128 bytes of K, by TMA, multicast over the cluster
+//                        warps 1, 2           scales of a k-block, by turns, through registers: any stride will do;
+//                                             or warp 1 a tile's scales of rows and columns
+//                        others               idle
 //   math warpgroups      rows of 64 x kWaves each: wgmma over one k-block into `partial`, then promotion
-//                        partial * (sfa * sfb) + total -> total; after the last k-block, store
+//                        partial * (sfa * sfb) + total -> total, or wgmma into `total` over all of K;
+//                        after the last k-block, scales, alpha, beta * C, and the store
 // Of a cluster, CTAs share rows or columns of operands (kClusterM, kClusterN), or have the same tile and a part of
 // K each (kSplitK), or both; those with the same tile exchange their totals before the store.
 //
 // Pipelines                filled by                         arrivals      freed by              arrivals
-//   stage (A, B, scales)   TMA bytes, one lane of warp 0     2             each math warp of     math warps
-//                          and of a scale warp                             each sharing CTA      * sharing CTAs
+//   stage (A, B, scales)   TMA bytes, one lane of warp 0     1, or 2 with  each math warp of     math warps
+//                          and of a scale warp               scales        each sharing CTA      * sharing CTAs
+//   vectors of scales      one lane of warp 1                1             each math warp        math warps
 //   exchange               bytes of the others' totals       1             each math warp of     math warps
 //                                                                          the same tile's CTAs  * kSplitK
 //   store slabs            math warpgroup                    named barrier TMA store has read    bulk groups
@@ -38,15 +42,15 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
 
     if (threadIdx.x == 0) {
         ptx::tma_prefetch_map(&params.map_b);
-        if constexpr (P::kExtra > 0) {
-            ptx::tma_prefetch_map(&params.map_extra);
-            ptx::tma_prefetch_map(&params.map_rest);
-        }
+        if constexpr (P::kExtra > 0) ptx::tma_prefetch_map(&params.map_extra);
+        if constexpr (C::kRestColumns > 0) ptx::tma_prefetch_map(&params.map_rest);
         ptx::tma_prefetch_map(&params.map_a);
         ptx::tma_prefetch_map(&params.map_d);
-        if constexpr (C::kSplitK > 1) cta.exchange().init();
-        cta.barriers.init(2, P::kMathWarps * P::kMulticast);
+        if constexpr (C::kSplitK > 1) cta.template exchange<typename Mma::Sum>().init();
+        if constexpr (P::kScaled) cta.vector_barriers().init(1, P::kMathWarps);
+        cta.barriers.init(P::kScalesAlongK ? 2 : 1, P::kMathWarps * P::kMulticast);
     }
+    if constexpr (C::kPromotion == kRows) clear_scales(cta);
     if constexpr (P::kCluster > 1) ptx::cluster_sync_relaxed();
     else __syncthreads();
     ptx::dependency_launch();
@@ -56,7 +60,11 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         const uint32_t role = warp - P::kMathWarps;
         if (role == 0) return produce_operands(cta);
         ptx::dependency_wait();
-        if (role <= kScaleWarps) produce_scales(cta, role - 1, lane);
+        if constexpr (P::kScalesAlongK) {
+            if (role <= kScaleWarps) produce_scales(cta, role - 1, lane);
+        } else if constexpr (P::kScaled) {
+            if (role == 1) produce_vectors(cta, lane);
+        }
     } else {
         if constexpr (C::kMathRegisters) ptx::registers_increase<C::kMathRegisters>();
         ptx::dependency_wait();

@@ -10,15 +10,15 @@ namespace deep_gemm::pipeline {
 
 // kGroups: column groups of 8 in a tile, four values of each in every thread. Owners have kOwned of them each: the
 // last one's begin earlier where they do not come out even (groups with two owners are summed alike by both), and
-// CTAs beyond own nothing. kTiles: tiles that the cluster works on at once.
-template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups, uint32_t kOwned>
+// CTAs beyond own nothing. kTiles: tiles that the cluster works on at once. Sum: float or int.
+template <class Sum, uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups, uint32_t kOwned>
 struct Exchange {
     static constexpr uint32_t kOwners = ceil_div(kGroups, kOwned);
     static_assert(kOwners <= kCtas && kOwned <= kGroups);
     static constexpr uint32_t kGroupBytes = kWarpgroupThreads * 16;
     static constexpr uint32_t kBytes = (kCtas - 1) * kWarpgroups * kOwned * kGroupBytes;
 
-    uint32_t buffer;       // kBytes, 16-byte aligned: [other CTA][warpgroup][owned group][thread] of four floats
+    uint32_t buffer;       // kBytes, 16-byte aligned: [other CTA][warpgroup][owned group][thread] of four sums
     uint32_t full, empty;  // barriers: all sums have come; all CTAs have read theirs, so new ones may be sent
     uint32_t rank;         // among the CTAs of the same tile
     uint32_t tile;         // which of the cluster's
@@ -45,7 +45,7 @@ struct Exchange {
     }
 
     // Sends every other CTA its share of this one's sums, once those of the tile before have been read.
-    __device__ __forceinline__ void send(const float (&sums)[kGroups * 4], uint32_t warpgroup, uint32_t thread) const {
+    __device__ __forceinline__ void send(const Sum (&sums)[kGroups * 4], uint32_t warpgroup, uint32_t thread) const {
         ptx::mbarrier_wait_cluster(empty, parity ^ 1);
         if (warpgroup == 0 && thread == 0 && owns()) ptx::mbarrier_arrive_expect_tx(full, kBytes);
 #pragma unroll
@@ -55,7 +55,7 @@ struct Exchange {
                 const uint32_t barrier = ptx::shared_address_of(full, cta(owner));
 #pragma unroll
                 for (uint32_t i = 0; i < kOwned; ++i) {
-                    const float* group = &sums[(first_group(owner) + i) * 4];
+                    const Sum* group = &sums[(first_group(owner) + i) * 4];
                     ptx::store_shared_async(to + i * kGroupBytes, barrier, group[0], group[1], group[2], group[3]);
                 }
             }
@@ -63,9 +63,9 @@ struct Exchange {
     }
 
     // Adds up the groups that this CTA owns, its own sums at its own place in the order. To be followed by release().
-    __device__ __forceinline__ void receive(const float (&sums)[kGroups * 4], float (&owned)[kOwned * 4], uint32_t warpgroup,
+    __device__ __forceinline__ void receive(const Sum (&sums)[kGroups * 4], Sum (&owned)[kOwned * 4], uint32_t warpgroup,
                                             uint32_t thread) const {
-        float own[kOwned * 4];
+        Sum own[kOwned * 4];
 #pragma unroll
         for (uint32_t owner = 0; owner < kOwners; ++owner)
 #pragma unroll
@@ -75,7 +75,7 @@ struct Exchange {
         for (uint32_t i = 0; i < kOwned; ++i) {
 #pragma unroll
             for (uint32_t sender = 0; sender < kCtas; ++sender) {
-                float part[4] = {own[i * 4], own[i * 4 + 1], own[i * 4 + 2], own[i * 4 + 3]};
+                Sum part[4] = {own[i * 4], own[i * 4 + 1], own[i * 4 + 2], own[i * 4 + 3]};
                 if (sender != rank) ptx::load_shared(place(rank, sender, warpgroup, thread) + i * kGroupBytes, part);
 #pragma unroll
                 for (uint32_t j = 0; j < 4; ++j) owned[i * 4 + j] = sender == 0 ? part[j] : owned[i * 4 + j] + part[j];

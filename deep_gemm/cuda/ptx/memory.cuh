@@ -26,12 +26,36 @@ __device__ __forceinline__ void load_shared(uint32_t address, float (&value)[4])
                  : "memory");
 }
 
+__device__ __forceinline__ void load_shared(uint32_t address, int (&value)[4]) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
+                 : "r"(address)
+                 : "memory");
+}
+
 __device__ __forceinline__ void store_shared(uint32_t address, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
 __device__ __forceinline__ void store_shared(uint32_t address, float x, float y, float z, float w) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, int value) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+// Two neighbours, at an address aligned to both together.
+__device__ __forceinline__ void store_shared(uint32_t address, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, int x, int y) {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, int x, int y, int z, int w) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
 // Stores 8x8 blocks of 16-bit elements; lane i gives the address of row i % 8 of block i / 8.
@@ -70,11 +94,57 @@ __device__ __forceinline__ void store_shared_async(uint32_t remote, uint32_t rem
                  : "memory");
 }
 
-// Two floats to packed bf16, round to nearest even; `low` lands in the lower half.
-__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+__device__ __forceinline__ void store_shared_async(uint32_t remote, uint32_t remote_barrier, int x, int y, int z, int w) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote), "r"(x),
+                 "r"(y), "r"(z), "r"(w), "r"(remote_barrier)
+                 : "memory");
+}
+
+// Two floats to packed 16-bit ones, round to nearest even; `low` lands in the lower half.
+template <class Out>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
     uint32_t packed;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    if constexpr (kSame<Out, BFloat16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
+}
+
+// One or two neighbours of global memory, at an address aligned to them together.
+// NOTE: from L2, because what bulk stores of the kernel ahead have written is not in L1.
+__device__ __forceinline__ uint32_t load_l2(const uint16_t* address) {
+    uint16_t bits;
+    asm volatile("ld.global.cg.b16 %0, [%1];" : "=h"(bits) : "l"(__cvta_generic_to_global(address)));
+    return bits;
+}
+
+__device__ __forceinline__ uint32_t load_l2(const uint32_t* address) {
+    uint32_t bits;
+    asm volatile("ld.global.cg.b32 %0, [%1];" : "=r"(bits) : "l"(__cvta_generic_to_global(address)));
+    return bits;
+}
+
+__device__ __forceinline__ void load_l2(const uint32_t* address, uint32_t (&bits)[2]) {
+    asm volatile("ld.global.cg.v2.b32 {%0, %1}, [%2];" : "=r"(bits[0]), "=r"(bits[1]) : "l"(__cvta_generic_to_global(address)));
+}
+
+__device__ __forceinline__ void prefetch_l2(const void* address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
+}
+
+// The value of an output element, from its bits.
+template <class Out>
+__device__ __forceinline__ auto widen(uint32_t bits) {
+    if constexpr (kSame<Out, int>) {
+        return static_cast<int>(bits);
+    } else if constexpr (kSame<Out, float>) {
+        return __uint_as_float(bits);
+    } else if constexpr (kSame<Out, BFloat16>) {
+        return __uint_as_float(bits << 16);
+    } else {
+        float wide;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(static_cast<uint16_t>(bits)));
+        return wide;
+    }
 }
 
 }  // namespace deep_gemm::ptx

@@ -33,6 +33,13 @@ __device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t smem, i
                  : "memory");
 }
 
+// Adds one box to what the tensor holds, in the type that its map names; elements outside are not touched.
+__device__ __forceinline__ void tma_reduce_add(const TensorMap* map, uint32_t smem, int inner, int outer) {
+    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(smem),
+                 "r"(inner), "r"(outer)
+                 : "memory");
+}
+
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Returns once at most kPending of this thread's store groups have yet to read shared memory.

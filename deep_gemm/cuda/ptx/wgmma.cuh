@@ -19,4 +19,10 @@ __device__ __forceinline__ void fence_registers(float (&registers)[kCount]) {
     for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 
+template <int kCount>
+__device__ __forceinline__ void fence_registers(int (&registers)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
 }  // namespace deep_gemm::ptx

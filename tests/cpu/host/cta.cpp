@@ -1,4 +1,5 @@
 // Where the CTAs of a grid stand, and what they load; compiled by tests/cpu/test_cluster.py.
+#include "intrinsics.hpp"
 #define cluster_rank device_cluster_rank
 #include "deep_gemm/ptx/control.cuh"
 #undef cluster_rank

@@ -1,4 +1,5 @@
 // A sum over a cluster, its CTAs taking turns; compiled by tests/cpu/test_cluster.py.
+#include "intrinsics.hpp"
 #define mbarrier_init device_mbarrier_init
 #define mbarrier_arrive_expect_tx device_mbarrier_arrive_expect_tx
 #define mbarrier_arrive_remote device_mbarrier_arrive_remote
@@ -48,10 +49,11 @@ inline void mbarrier_wait_cluster(uint32_t, uint32_t) {}
 
 inline uint32_t shared_address_of(uint32_t address, uint32_t to) { return to * kWindow + address; }
 
-inline void store_shared_async(uint32_t remote, uint32_t barrier, float x, float y, float z, float w) {
+template <class Sum>
+void store_shared_async(uint32_t remote, uint32_t barrier, Sum x, Sum y, Sum z, Sum w) {
     Memory& to = ctas[remote / kWindow];
     const uint32_t at = remote % kWindow - kBuffer;
-    const float values[4] = {x, y, z, w};
+    const Sum values[4] = {x, y, z, w};
     to.arrived += 16;
     to.stray += barrier != remote / kWindow * kWindow + kFull;
     if (at % 16 != 0 || at + 16 > to.bytes.size()) {
@@ -62,7 +64,8 @@ inline void store_shared_async(uint32_t remote, uint32_t barrier, float x, float
     }
 }
 
-inline void load_shared(uint32_t address, float (&value)[4]) { std::memcpy(value, &ctas[rank].bytes.at(address - kBuffer), 16); }
+template <class Sum>
+void load_shared(uint32_t address, Sum (&value)[4]) { std::memcpy(value, &ctas[rank].bytes.at(address - kBuffer), 16); }
 
 }  // namespace deep_gemm::ptx
 
@@ -70,21 +73,24 @@ inline void load_shared(uint32_t address, float (&value)[4]) { std::memcpy(value
 
 namespace deep_gemm {
 
-// One of a thread's sums: of very different sizes, so that a total depends on the order of its terms.
-inline float sum(uint32_t cta, uint32_t thread, uint32_t i) {
+// One of a thread's sums. Floats are of very different sizes, so that a total depends on the order of its terms; integers, as
+// floats, would lose bits.
+template <class Sum>
+Sum sum(uint32_t cta, uint32_t thread, uint32_t i) {
     const uint32_t mixed = (cta * 131071u + thread * 8191u + i * 127u + 1u) * 2654435761u;
-    return (float(mixed >> 8) - 8388608.0f) * (mixed & 128 ? 1.0f : 1e-4f);
+    if constexpr (kSame<Sum, int>) return int(mixed) >> 4;
+    else return (float(mixed >> 8) - 8388608.0f) * (mixed & 128 ? 1.0f : 1e-4f);
 }
 
-template <uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups, uint32_t kOwned>
+template <class Sum, uint32_t kCtas, uint32_t kTiles, uint32_t kGroups, uint32_t kWarpgroups, uint32_t kOwned>
 struct Cluster {
-    using Exchange = pipeline::Exchange<kCtas, kTiles, kGroups, kWarpgroups, kOwned>;
+    using Exchange = pipeline::Exchange<Sum, kCtas, kTiles, kGroups, kWarpgroups, kOwned>;
     static constexpr uint32_t kThreads = kWarpgroups * kWarpgroupThreads;
 
-    float sums[kGroups * 4], owned[kOwned * 4];
+    Sum sums[kGroups * 4], owned[kOwned * 4];
 
     void take_sums(uint32_t cta, uint32_t thread) {
-        for (uint32_t i = 0; i < kGroups * 4; ++i) sums[i] = sum(cta, thread, i);
+        for (uint32_t i = 0; i < kGroups * 4; ++i) sums[i] = sum<Sum>(cta, thread, i);
     }
 
     // Calls step(exchange) as each CTA in turn. CTAs with the same part of K lie side by side.
@@ -112,8 +118,8 @@ struct Cluster {
             exchange.receive(sums, owned, thread / kWarpgroupThreads, thread % kWarpgroupThreads);
             for (uint32_t i = 0; i < kOwned * 4; ++i) {
                 const uint32_t element = Exchange::first_group(exchange.rank) * 4 + i;
-                float total = sum(exchange.tile, thread, element);
-                for (uint32_t part = 1; part < kCtas; ++part) total += sum(part * kTiles + exchange.tile, thread, element);
+                Sum total = sum<Sum>(exchange.tile, thread, element);
+                for (uint32_t part = 1; part < kCtas; ++part) total += sum<Sum>(part * kTiles + exchange.tile, thread, element);
                 wrong += total != owned[i];
             }
         }

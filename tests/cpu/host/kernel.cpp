@@ -1,0 +1,264 @@
+// The whole kernel on a simulated cluster, beside the documented arithmetic; compiled by tests/cpu/test_simulated.py.
+#include "device.hpp"
+
+static unsigned in_place, layout;  // of the case at hand: whether C is D, and which strides the scales have
+
+namespace deep_gemm {
+
+inline uint32_t mixed(uint32_t x) {
+    x = (x ^ x >> 16) * 0x45d9f3bu;
+    return (x ^ x >> 15) * 0x2c1b3c6du;
+}
+inline float random_float(uint32_t seed) { return 0.5f + (mixed(seed) >> 8) * 0x1p-24f; }
+
+template <class Out>
+Out random_addend(uint32_t seed) {
+    if constexpr (kSame<Out, float>) return random_float(seed) * 1000.0f - 700.0f;
+    else if constexpr (kSame<Out, int>) return int(mixed(seed) >> 8) - (1 << 23);
+    else return Out{uint16_t(mixed(seed) >> 17)};
+}
+
+// A matrix among nothing: with rows behind it, and columns behind each row. Rows begin at multiples of 16 bytes.
+template <class Out>
+struct Matrix {
+    uint32_t pitch;
+    std::vector<Out> elements;
+
+    Matrix(uint32_t m, uint32_t n, uint32_t pad) : pitch(n + pad), elements((m + 256) * pitch, ptx::from_bits<Out>(ptx::kNothing)) {}
+    Out& at(uint32_t row, uint32_t column) { return elements.at(row * pitch + column); }
+};
+
+template <class C>
+struct Simulation {
+    using P = Plan<C>;
+    using Out = typename C::Out;
+    using Value = typename P::Value;
+    using Sum = typename C::Sum;
+
+    GemmParams& params;
+    Matrix<Out> c, d;
+    std::vector<int> times;
+    std::vector<float> sfa, sfb;
+    long owed = 0, unfit = 0, inexact = 0;
+
+    explicit Simulation(GemmParams& params)
+        : params(params), c(params.m, params.n, 8), d(params.m, params.n, 16), times(params.m * params.n) {
+        for (uint32_t of = 0; of < 2; ++of) {
+            ptx::Operand& operand = ptx::operands[of];
+            operand = {of ? params.n : params.m, params.k};
+            for (uint32_t i = 0; i < operand.rows * operand.k; ++i) operand.elements.push_back(int(mixed(i * 2 + of) >> 8) % 7 - 3);
+        }
+        for (uint32_t i = 0; i < params.m * params.n; ++i) {
+            const uint32_t row = i / params.n, column = i % params.n;
+            c.at(row, column) = random_addend<Out>(i);
+            if (in_place || C::kAddend == kReduce) d.at(row, column) = c.at(row, column);
+        }
+        params.c = C::kAddend != kRead ? nullptr : in_place ? d.elements.data() : c.elements.data();
+        params.c_stride = in_place ? d.pitch : c.pitch;
+        params.alpha = kSame<Out, int> ? 1.0f : -1.7f, params.beta = kSame<Out, int> ? 1.0f : 0.3f;
+    }
+
+    // Scales with strides of one of several layouts: from row to row, and along K.
+    void place_scales() {
+        const int64_t blocks = ceil_div(params.k, P::kBlockK), m = params.m;
+        const int64_t n = C::kPromotion == kBlock ? ceil_div(params.n, 128) : params.n;
+        const int64_t strides[4][4] = {
+            {blocks, 1, blocks + 2, 1}, {1, m + 3, 1, n}, {2 * blocks + 1, 2, 3, 3 * n + 1}, {0, 1, blocks, 1}};
+        const auto& of = strides[layout % 4];
+        params.sfa_stride_m = of[0], params.sfa_stride_k = of[1], params.sfb_stride_n = of[2], params.sfb_stride_k = of[3];
+        sfa.resize(m * of[0] + blocks * of[1]), sfb.resize(n * of[2] + blocks * of[3]);
+        for (uint32_t i = 0; i < sfa.size(); ++i) sfa[i] = random_float(i * 2);
+        for (uint32_t i = 0; i < sfb.size(); ++i) sfb[i] = random_float(i * 2 + 1);
+        params.sfa = sfa.data(), params.sfb = sfb.data();
+    }
+
+    // --- documented arithmetic ------------------------------------------------------------------
+
+    int dot(uint32_t token, uint32_t weight, uint32_t block) const {
+        int sum = 0;
+        const uint32_t end = (block + 1) * P::kBlockK < params.k ? (block + 1) * P::kBlockK : params.k;
+        for (uint32_t k = block * P::kBlockK; k < end; ++k) sum += ptx::operands[0].at(token, k) * ptx::operands[1].at(weight, k);
+        return sum;
+    }
+
+    // A scale is 24 bits, and a product of two of them one of the CUDA cores, or, with a scale for every row of both operands,
+    // the six largest products of their thirds, by one more MMA.
+    static float product(float x, float y) {
+        if constexpr (C::kPromotion != kRows) return x * y;
+        double cut[2][3];
+        float rests[2] = {x, y};
+        for (uint32_t i = 0; i < 6; ++i) {
+            float& rest = rests[i % 2];
+            cut[i % 2][i / 2] = __uint_as_float(__float_as_uint(rest) & 0xffff0000u);
+            rest -= cut[i % 2][i / 2];
+        }
+        const auto &[x1, x2, x3] = cut[0];
+        const auto &[y1, y2, y3] = cut[1];
+        return x1 * y1 + x1 * y2 + x1 * y3 + x2 * y1 + x2 * y2 + x3 * y1;
+    }
+
+    Sum sum_of_blocks(uint32_t token, uint32_t weight, uint32_t first, uint32_t end) {
+        Sum total = 0;
+        for (uint32_t block = first; block < end; ++block) {
+            const Sum partial = dot(token, weight, block);
+            if constexpr (P::kScalesAlongK) {
+                const uint32_t of_weight = C::kPromotion == kRows ? weight : weight / 128;
+                const float of_a = params.sfa[token * params.sfa_stride_m + block * params.sfa_stride_k];
+                const float of_b = params.sfb[of_weight * params.sfb_stride_n + block * params.sfb_stride_k];
+                const float scale = product(of_a, of_b);
+                inexact += !(std::fabs(scale / (double(of_a) * of_b) - 1.0) <= 0x1p-21);
+                total = __builtin_fmaf(partial, scale, total);
+            } else {
+                total += partial;
+            }
+        }
+        return total;
+    }
+
+    // Parts of K, the first ones longer, are summed apart and added in order.
+    Value result(uint32_t token, uint32_t weight) {
+        const uint32_t blocks = ceil_div(params.k, P::kBlockK);
+        Sum sum = 0;
+        for (uint32_t part = 0, first = 0; part < C::kSplitK; ++part) {
+            const uint32_t end = first + blocks / C::kSplitK + (part < blocks % C::kSplitK);
+            const Sum own = sum_of_blocks(token, weight, first, end);
+            sum = part == 0 ? own : sum + own;
+            first = end;
+        }
+        Value value = static_cast<Value>(sum);
+        if constexpr (kSame<Value, float>) {
+            if constexpr (P::kScaled) {
+                value = value * (params.sfa[token * params.sfa_stride_m] * params.alpha) * params.sfb[weight * params.sfb_stride_n];
+            } else {
+                value *= params.alpha;
+            }
+        }
+        return value;
+    }
+
+    Out expected(uint32_t token, uint32_t weight) {
+        Value value = result(token, weight);
+        if constexpr (C::kAddend == kRead) {
+            uint32_t bits = 0;
+            std::memcpy(&bits, &c.at(token, weight), sizeof(Out));
+            const Value addend = ptx::widen<Out>(bits);
+            if constexpr (kSame<Value, int>) value += addend;
+            else value = __builtin_fmaf(params.beta, addend, value);
+        }
+        if constexpr (C::kAddend == kReduce) return c.at(token, weight) + value;
+        else if constexpr (sizeof(Out) == 2) return Out{ptx::folded<Out>(value)};
+        else return value;
+    }
+
+    // --- the kernel -----------------------------------------------------------------------------
+
+    // A map of D says: columns of a box, rows, bytes over which rows are swizzled.
+    void copy(const ptx::Copy& copy) {
+        const uint32_t columns = copy.map->words[0], rows = copy.map->words[1], swizzle = copy.map->words[2];
+        unfit += copy.smem % 128 != 0 || copy.adds != (C::kAddend == kReduce);
+        for (uint32_t i = 0; i < rows * columns; ++i) {
+            const uint32_t token = copy.outer + i / columns, weight = copy.inner + i % columns;
+            const uint32_t at = copy.smem + i * sizeof(Out), units = swizzle ? swizzle / 16 - 1 : 0;
+            if (token >= params.m || weight >= params.n) continue;
+            const Out value = ptx::get<Out>(at ^ (at >> 7 & units) << 4);
+            times[token * params.n + weight] += 1;
+            if constexpr (sizeof(Out) == 4) d.at(token, weight) = copy.adds ? d.at(token, weight) + value : value;
+            else d.at(token, weight) = value;
+        }
+    }
+
+    // Calls step(cta) as each CTA of the current cluster in turn.
+    template <class Step>
+    void each(uint32_t cluster, Step step) {
+        for (uint32_t rank = 0; rank < P::kCluster; ++rank) {
+            ptx::rank = rank;
+            blockIdx.x = cluster * P::kCluster + rank;
+            step(Cta<C>(params, 0));
+        }
+    }
+
+    static void produce(const Cta<C>& cta) {
+        ptx::deferred = false;
+        if constexpr (C::kPromotion == kRows) {
+            for (threadIdx.x = 0; threadIdx.x < P::kMathThreads + kWarpgroupThreads; ++threadIdx.x) clear_scales(cta);
+        }
+        produce_operands(cta);
+        for (uint32_t lane = 0; lane < kWarpThreads; ++lane) {
+            if constexpr (P::kScalesAlongK) produce_scales(cta, 0, lane), produce_scales(cta, 1, lane);
+            else if constexpr (P::kScaled) produce_vectors(cta, lane);
+        }
+    }
+
+    void compute_all(const Cta<C>& cta, bool keep) {
+        ptx::deferred = true;
+        for (uint32_t warpgroup = 0; warpgroup < C::kMathWarpgroups; ++warpgroup) {
+            for (ptx::thread = 0; ptx::thread < kWarpgroupThreads; ++ptx::thread) {
+                compute<C, SimulatedMma<C>>(cta, warpgroup, ptx::thread);
+            }
+            ptx::finish_stores([&](const ptx::Copy& one) {
+                if (keep) copy(one);
+            });
+        }
+    }
+
+    // Sums are exchanged in a first turn, whose results are of none; every CTA has them in the second.
+    void run(uint32_t grid) {
+        gridDim.x = grid;
+        for (uint32_t cluster = 0; cluster < grid / P::kCluster; ++cluster) {
+            ptx::ctas.assign(P::kCluster, {std::vector<unsigned char>(P::kSharedBytes, 255)});
+            each(cluster, [](const Cta<C>& cta) { produce(cta); });
+            if (C::kSplitK > 1) {
+                const auto loaded = ptx::ctas;
+                const long read = ptx::beyond;
+                each(cluster, [this](const Cta<C>& cta) { compute_all(cta, false); });
+                for (uint32_t i = 0; i < P::kCluster; ++i) ptx::ctas[i].owed = loaded[i].owed;
+                ptx::beyond = read;
+            }
+            each(cluster, [this](const Cta<C>& cta) { compute_all(cta, true); });
+            for (const ptx::Memory& cta : ptx::ctas) {
+                for (const auto& [barrier, bytes] : cta.owed) owed += bytes != 0;
+            }
+        }
+    }
+};
+
+// One line: wrong elements of D, elements that nobody has stored, elements stored more than once, elements of C read where
+// there are none, barriers whose bytes did not come out even, accesses that the device would refuse, copies to D of another kind
+// than the form asks for, products of scales that are off by more than 2^-21.
+template <class C>
+void show(GemmParams& params, uint32_t grid) {
+    Simulation<C> simulated(params);
+    simulated.place_scales();
+    ptx::misplaced = ptx::beyond = 0;
+    simulated.run(grid);
+    const long beyond = ptx::beyond;
+    int wrong = 0, missing = 0, repeated = 0;
+    for (uint32_t i = 0; i < params.m * params.n; ++i) {
+        auto right = simulated.expected(i / params.n, i % params.n), found = simulated.d.at(i / params.n, i % params.n);
+        wrong += std::memcmp(&right, &found, sizeof(right)) != 0;
+        missing += simulated.times[i] == 0, repeated += simulated.times[i] > 1;
+    }
+    std::printf("%d %d %d %ld %ld %ld %ld %ld\n", wrong, missing, repeated, beyond, simulated.owed, ptx::misplaced, simulated.unfit,
+                simulated.inexact);
+}
+
+}  // namespace deep_gemm
+
+#include "cases.inc"  // show_case(index, params, grid)
+
+static void read(unsigned long long (&words)[16], int count) {
+    for (int i = 0; i < count; ++i) std::scanf("%llu", &words[i]);
+}
+
+int main() {
+    deep_gemm::GemmParams params{};
+    auto& tiles = params.tiles;
+    unsigned index, grid;
+    while (std::scanf("%u %u %u %u %u %u %u %u %u", &index, &params.m, &params.n, &params.k, &tiles.clusters_m, &tiles.clusters_n,
+                      &tiles.band, &tiles.band_on_m, &grid) == 9) {
+        std::scanf("%u %u %u %u", &params.stage_bytes, &params.early_blocks, &in_place, &layout);
+        for (auto* map : {&params.map_a, &params.map_b, &params.map_extra}) read(map->words, 7);
+        for (auto* map : {&params.map_d, &params.map_rest}) read(map->words, 3);
+        deep_gemm::show_case(index, params, grid);
+    }
+}

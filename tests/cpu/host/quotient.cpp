@@ -1,0 +1,151 @@
+// Quotients and scales of casts, beside the division of this machine. Reads a mode and its numbers, and
+// prints how many results are wrong: as FP8 or INT8 data, and as floats.
+#include <cmath>
+#include <cstdint>
+#include <random>
+
+static float __fmul_rn(float x, float y) { return x * y; }
+static float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
+static float __fdiv_rn(float x, float y) { return x / y; }
+static float __frcp_rn(float x) { return 1.0f / x; }
+static int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
+static unsigned __float_as_uint(float x) {
+    unsigned bits;
+    std::memcpy(&bits, &x, sizeof(x));
+    return bits;
+}
+static float __uint_as_float(unsigned bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+static unsigned __byte_perm(unsigned, unsigned, unsigned) { return 0; }
+struct uint4 {
+    unsigned x, y, z, w;
+};
+
+#include "deep_gemm/kernels/cast_scale.cuh"
+
+using namespace deep_gemm::cast;
+
+// The value of a format with so many bits after the leading one, down to 2^least.
+static double rounded(float x, int bits, int least) {
+    int exponent;
+    std::frexp(x, &exponent);
+    const double unit = std::ldexp(1.0, std::max(exponent - 1 - bits, least));
+    return std::nearbyint(x / unit) * unit;
+}
+
+struct Wrong {
+    long data = 0, floats = 0;
+
+    void compare(float found, float right) {
+        if (__float_as_uint(found) == __float_as_uint(right)) return;
+        ++floats;
+        data += rounded(found, 3, -9) != rounded(right, 3, -9) || rounded(found, 2, -16) != rounded(right, 2, -16) ||
+                rounded(found, 30, 0) != rounded(right, 30, 0) || std::signbit(found) != std::signbit(right);
+    }
+    void compare_quotient(float x, float scale) { compare(quotient(x, scale, 1.0f / scale), x / scale); }
+    void print() const { std::printf("%ld %ld\n", data, floats); }
+};
+
+static float nudged(float x, int units) { return __uint_as_float(__float_as_uint(x) + units); }
+
+// Any x over any scale: quotients of every size that counts.
+static Wrong random_pairs(unsigned seed, long count) {
+    std::mt19937 rng(seed);
+    Wrong wrong;
+    for (long i = 0; i < count; ++i) {
+        const float mantissa_x = 1.0f + (rng() >> 9) * 0x1p-23f, mantissa = 1.0f + (rng() >> 9) * 0x1p-23f;
+        const int exponent = static_cast<int>(rng() % 200) - 80;
+        const float x = std::ldexp(mantissa_x, exponent + static_cast<int>(rng() % 36) - 19);
+        if (std::isfinite(x)) wrong.compare_quotient(rng() & 1 ? x : -x, std::ldexp(mantissa, exponent));
+    }
+    return wrong;
+}
+
+// Quotients beside the halves between neighbours of all formats (of up to 8 bits), as close to
+// where their own rounding as floats changes as they get with this scale in [1, 2).
+static void beside_halves(float scale, int half, Wrong& wrong) {
+    const double middle = half * 0x1p-8;  // in [1/2, 1)
+    for (double offset : {-0x1p-25, -0x1p-26, 0x1p-25}) {
+        const float x = static_cast<float>(scale * (middle + offset));
+        for (int units = -2; units <= 2; ++units) wrong.compare_quotient(nudged(x, units), scale);
+    }
+    for (double offset : {-0x1p-24, 0x1p-24}) {  // the same for quotients in [1, 2)
+        const float x = static_cast<float>(scale * (2 * middle + offset));
+        for (int units = -2; units <= 2; ++units) wrong.compare_quotient(nudged(x, units), scale);
+    }
+}
+
+static Wrong every_close_scale() {
+    Wrong wrong;
+    for (int half = 128; half < 256; ++half) {
+        for (int part = 128; part <= 256; ++part) {
+            for (int units = -8; units <= 8; ++units) {
+                const float scale = nudged(part * 0x1p-7f, units);
+                if (scale >= 1.0f && scale < 2.0f) beside_halves(scale, half, wrong);
+            }
+        }
+    }
+    return wrong;
+}
+
+static Wrong random_scales_beside_halves(unsigned seed, long count) {
+    std::mt19937 rng(seed);
+    Wrong wrong;
+    for (long i = 0; i < count; ++i) beside_halves(1.0f + (rng() >> 9) * 0x1p-23f, 128 + rng() % 128, wrong);
+    return wrong;
+}
+
+template <class Format>
+static float right_scale(float amax) {
+    return amax == 0.0f ? 1.0f : std::max(amax / Format::kLargest, 0x1p-126f);
+}
+
+// Every mantissa, at an exponent in the middle and where scales become subnormal.
+template <class Format>
+static Wrong every_amax() {
+    Wrong wrong;
+    for (unsigned bits = 0; bits < 1u << 23; ++bits) {
+        const float amax = __uint_as_float(0x3f800000u | bits);
+        wrong.compare(scale_of<Format>(amax, false), right_scale<Format>(amax));
+    }
+    for (unsigned high = 0; high < 0x7f8; ++high) {
+        for (unsigned low : {0u, 1u, 0x55555u, 0xaaaabu, 0xffffeu, 0xfffffu}) {
+            const float amax = __uint_as_float(high << 20 | low);
+            wrong.compare(scale_of<Format>(amax, false), right_scale<Format>(amax));
+        }
+    }
+    return wrong;
+}
+
+static Wrong signs_and_specials() {
+    Wrong wrong;
+    for (float scale : {0x1p-80f, 0.3f, 1.0f, 0x1.8p100f}) {
+        for (float x : {0.0f, -0.0f, 0x1p-149f, -0x1p-149f, 0x1.8p-130f, -0x1.8p-130f}) wrong.compare_quotient(x, scale);
+    }
+    wrong.data += !std::isnan(scale_of<E4M3>(NAN, false)) + !std::isnan(scale_of<E4M3>(NAN, true));
+    wrong.data += scale_of<E4M3>(448 * 0x1p-7f, true) != 0x1p-7f;
+    wrong.data += scale_of<Int8>(127 * 0x1.000002p5f, true) != 0x1p6f;
+    wrong.data += any_quotient(0.0f, 0.0f) != 0.0f;
+    return wrong;
+}
+
+int main() {
+    signs_and_specials().print();
+    every_close_scale().print();
+    every_amax<E4M3>().print();
+    every_amax<E5M2>().print();
+    every_amax<Int8>().print();
+    unsigned seed;
+    long count;
+    while (std::scanf("%u %ld", &seed, &count) == 2) {
+        random_pairs(seed, count).print();
+        random_scales_beside_halves(seed, count / 25).print();
+    }
+    for (float bound : {E4M3::kSurely, E4M3::kBeyond, E5M2::kSurely, E5M2::kBeyond, Int8::kSurely, Int8::kBeyond}) {
+        std::printf("%u ", __float_as_uint(bound));
+    }
+    std::printf("\n");
+}

@@ -1,0 +1,182 @@
+"""The whole kernel compiled as host C++, on a simulated cluster, beside the documented arithmetic.
+
+Producers fill shared memory, the tensor core reads it through the kernel's own descriptors, and the
+math threads promote, exchange, scale, add C and store, one thread at a time; each k-block has a
+stage, and each CTA one tile. Every element of D must have the very bits that the formula gives.
+Left out are what barriers order, the rounding to 16 bits, and the tensor core's own.
+"""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import pytest
+
+from deep_gemm.config import reasons
+from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params, tensor_maps
+
+from .config_kit import FORMS, H200, config_of
+from .host_kit import cases_of, compile_host, launch_numbers, walk_of
+
+# (BLOCK_M, BLOCK_N, split_k, cluster_m, cluster_n): what every form goes through, one of each line:
+# one wave and several, K in even and odd parts, operands shared, alone and beside parts of K. Then
+# the same with tokens as columns.
+PLAIN = (
+    ((64, 48), (128, 128), (192, 32)),
+    ((256, 64), (256, 80), (256, 32)),
+    ((64, 64, 4), (128, 64, 3), (64, 96, 2)),
+    ((128, 64, 1, 2, 1), (64, 80, 1, 1, 2), (64, 64, 2, 2, 1), (128, 128, 1, 1, 2)),
+)
+SWAPPED = (
+    ((64, 16), (128, 24), (256, 32)),
+    ((64, 32, 4), (64, 32, 2, 1, 2), (64, 24, 3)),
+)
+# Beyond them: extra columns of every width, shares that do not come out even, widths that are no
+# whole boxes of an operand or of the output.
+OF_FORM = {
+    "block": (
+        *((64, 24), (64, 72), (64, 136), (64, 192), (256, 136), (256, 144, 1, 2, 1)),
+        *((128, 192, 1, 1, 2), (192, 96, 1, 1, 2), (64, 64, 3), (64, 136, 2), (64, 144, 6)),
+    ),
+    "rows": ((128, 128), (64, 72, 5), (64, 128, 1, 1, 2)),
+    "bf16_turned_fp32_read": ((128, 128, 1, 2, 1), (128, 208, 1, 1, 2), (256, 112)),
+    "fp16_a_turned_fp32_reduce": ((128, 64, 1, 1, 2),),
+    "bf16_b_turned": ((128, 256, 1, 2, 1), (64, 136, 2), (128, 72, 1, 1, 2)),
+    "fast_scaled": ((64, 72, 5), (256, 128)),
+    "int8_scaled_bf16_read": ((128, 240),),
+}
+OF_FORM_SWAPPED = {
+    "block": ((64, 24, 5), (192, 16), (64, 40, 4)),
+    "bf16_turned_fp32_read": ((64, 24, 3),),
+    "fast_scaled": ((64, 40, 4),),
+}
+
+
+def legal(form, shapes, swapped):
+    made = (config_of(*shape, form=FORMS[form], swapped=swapped) for shape in shapes)
+    return [config for config in made if not reasons(config, H200)]
+
+
+def configs_of(index, form):
+    """Return what of these can be built, of every line the first from the index-th on."""
+    found = []
+    for lines, own, swapped in ((PLAIN, OF_FORM, False), (SWAPPED, OF_FORM_SWAPPED, True)):
+        for line in lines:
+            at = index % len(line)
+            found += legal(form, line[at:] + line[:at], swapped)[:1]
+        found += legal(form, own.get(form, ()), swapped)
+    return list(dict.fromkeys(found))
+
+
+CONFIGS = {form: configs_of(index, form) for index, form in enumerate(FORMS)}
+EVERY = [config for configs in CONFIGS.values() for config in configs]
+# Pieces that do not come out even: what two CTAs own is stored by both.
+UNEVEN = [config for config in EVERY if config.tile.block_n % config.piece_n]
+HALVES = EVERY[::2], EVERY[1::2]  # each a program, compiled at the same time
+
+
+def shapes_of(config):
+    """Problems of one tile that is hardly there, of one that is not whole, and of several."""
+    chance = random.Random(config.name)
+    step = config.form.block_k * config.split_k
+    rows, columns = (
+        config.tile.block_m * config.cluster_m,
+        config.tile.block_n * config.cluster_n,
+    )
+    for extents, parts in (
+        ((chance.randint(1, 8), 8), 1),
+        ((chance.randint(rows // 2, rows + 9), columns - 8 * chance.randint(0, 1)), 2),
+        ((chance.randint(1, 80), columns + 8 * chance.randint(1, 9)), 3),
+    ):
+        m, n = extents[::-1] if config.swapped else extents
+        n = -(-n // 8) * 8
+        m -= chance.randint(0, 7) if config.swapped else 0
+        most = min(parts, config.num_stages)
+        yield m, n, step * most - chance.randint(0, step - 1)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Return a function: a configuration to what host/kernel.cpp found of each of its shapes."""
+    folders = [tmp_path_factory.mktemp("kernel") for _ in HALVES]
+
+    def compiled(half, folder):
+        options = ["-O1", "-ffp-contract=off"]
+        return compile_host("kernel", folder, {"cases.inc": cases_of(half)}, options)
+
+    with ThreadPoolExecutor() as pool:
+        runs = list(pool.map(compiled, HALVES, folders))
+
+    @cache
+    def show(config):
+        half = EVERY.index(config) % len(HALVES)
+        lines = [
+            (HALVES[half].index(config), *line_of(config, shape, variant, in_place))
+            for variant, shape in enumerate(shapes_of(config))
+            for in_place in ((0, 1) if config.form.addend == "read" else (0,))
+        ]
+        rows = runs[half]("\n".join(" ".join(map(str, line)) for line in lines))
+        assert len(rows) == len(lines)
+        return rows
+
+    return show
+
+
+def line_of(config, shape, variant, in_place):
+    m, n, k = shape
+    form = config.form
+    strides = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
+    operands = Operands(m, n, k, *strides, n)
+    maps, walk = tensor_maps(config, operands), walk_of(config, m, n, k)
+    params = GemmParams()
+    early = min(variant, config.num_stages)
+    fill_params(params, config, operands, walk, early)
+    loaded = [(0, maps["map_a"]), (1, maps["map_b"]), (1, maps.get("map_extra", maps["map_b"]))]
+    stored = [maps["map_d"], maps.get("map_rest", maps["map_d"])]
+    return (
+        *launch_numbers(config, m, n, k, walk, walk.clusters),
+        *(params.stage_bytes, early, in_place, variant + form.scaled),
+        *(x for of, box in loaded for x in described(of, box, (form.a_major, form.b_major)[of])),
+        *(x for box in stored for x in (box.box_inner, box.box_outer, box.swizzle_bytes)),
+    )
+
+
+def described(of, box, major):
+    extents = box.box_inner, box.box_outer, box.inner, box.outer
+    return of, box.dtype_bytes, *extents, int(major == "mn")
+
+
+def test_every_form_goes_through_every_kind_of_tile_it_allows():
+    for form, configs in CONFIGS.items():
+        plain = [c for c in configs if not c.swapped]
+        assert {c.split_k > 1 for c in plain} == {False, True}, form
+        # "rows" has neither; boxes of 64 rows cannot always be halved.
+        if FORMS[form].promotion != "rows":
+            assert {c.split_k > 1 for c in configs if c.swapped} == {False, True}, form
+            assert {c.tile.waves > 1 for c in plain} == {False, True}, form
+    for promotion in ("none", "unit", "block", "rows"):
+        of = [c for c in EVERY if c.form.promotion == promotion]
+        assert {c.multicast > 1 for c in of} == {False, True}
+        assert {(c.cluster_m, c.cluster_n) for c in of} == {(1, 1), (1, 2), (2, 1)}, promotion
+    assert {c.partials for c in EVERY} == {0, 1, 2}
+    assert {c.extra_n for c in EVERY} >= {0, 8, 16, 32, 64}
+    assert {c.swapped for c in UNEVEN} == {False, True}
+    assert {c.extra_n > 0 for c in UNEVEN if not c.swapped} == {False, True}
+    shared = {(c.majors, c.cluster_m, c.cluster_n) for c in EVERY if "mn" in c.majors}
+    assert {(("mn", "mn"), 2, 1), (("mn", "mn"), 1, 2), (("k", "mn"), 2, 1)} <= shared
+
+
+@pytest.mark.parametrize("config", EVERY, ids=lambda c: c.name)
+def test_every_element_has_the_bits_of_the_formula_and_is_stored_once(config, simulated):
+    stored_again = 0
+    for wrong, missing, repeated, beyond, uneven, misplaced, unfit, inexact in simulated(config):
+        assert (wrong, missing) == (0, 0)
+        # C is not read beyond its ends, nor after its element of D was written.
+        assert beyond == 0
+        # What TMA and other CTAs bring is what barriers were told to expect.
+        assert uneven == 0
+        assert (misplaced, unfit, inexact) == (0, 0, 0)
+        stored_again += repeated
+    assert (stored_again > 0) == (config in UNEVEN)

@@ -1,0 +1,252 @@
+"""The benchmark suites on small CPU tensors: inputs, calls, checks, rows; no GPU is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from deep_gemm.cli import bench
+from deep_gemm.config import by_name
+from deep_gemm.errors import CompileError
+from deep_gemm.request import Options, Tensors, problem_of
+from deep_gemm.testing import dense_suite, suite
+from deep_gemm.testing.suites import SUITES, WGRAD
+
+H200 = by_name("h200")
+KINDS = list(SUITES)
+SHAPE = (40, 144, 256)
+
+
+def small_sets(problem: Any, weights: list[Any]) -> list[suite.Operands]:
+    return suite.operand_sets(problem, 2, weights, device="cpu")
+
+
+# --- shapes and forms ---------------------------------------------------------------------------
+
+
+def test_suites_have_their_shapes() -> None:
+    counts = {kind: len(set(one.shapes)) for kind, one in SUITES.items()}
+    assert counts == {
+        "dense_fp8": 84,
+        "dense_fp8_tensor": 84,
+        "dense_fp8_row": 84,
+        "dense_bf16": 56,
+        "dense_int8": 12,
+        "wgrad": 6,
+    }
+
+
+def test_shapes_can_be_reduced_and_extended() -> None:
+    reduced = SUITES["dense_fp8"].reduced
+    assert len(reduced()) == 84
+    assert reduced(ms=[3], ns=[576]) == [(3, 576, 7168)]
+    assert reduced(ms=[3], ns=[100], ks=[200]) == [(3, 100, 200)]
+    assert len(reduced(ns=[100], ks=[200])) == 12
+    assert reduced(ns=[100]) == []
+    assert WGRAD.reduced(ks=[8192], ns=[4096]) == [
+        (m, 4096, 8192) for m in dict.fromkeys(m for m, _, _ in WGRAD.shapes)
+    ]
+    assert WGRAD.reduced(ms=[2112], ns=[2112]) == [(2112, 2112, 4096)]
+
+
+def test_forms_differ_by_static_b_and_by_promotion() -> None:
+    def said(kind: str, m: int) -> dict[str, tuple[bool, bool]]:
+        forms = SUITES[kind].forms(m, 144, 256)
+        return {name: (one.static_b, one.promoted) for name, one in forms.items()}
+
+    for kind in ("dense_fp8", "dense_bf16", "dense_int8"):
+        assert said(kind, 128) == {"ours": (True, True), "ours_plain": (False, True)}
+        assert said(kind, 129) == {"ours": (False, True)}
+    for kind in ("dense_fp8_tensor", "dense_fp8_row"):
+        promoted = {"ours_promoted": (True, True)}
+        assert said(kind, 64) == {"ours": (True, False), "ours_plain": (False, False)} | promoted
+        assert said(kind, 512) == {"ours": (False, False), "ours_promoted": (False, True)}
+    assert said("wgrad", 64) == {"ours": (False, True)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_asks_for_the_problem_of_its_form(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What select() is asked for a row is what the call asks for."""
+    from deep_gemm import gemm
+
+    asked: list[Any] = []
+
+    def seen(tensors: Tensors, options: Options, alpha: float, beta: float) -> Any:
+        asked.append(problem_of(tensors, options, alpha, beta))
+        return asked.append
+
+    monkeypatch.setattr(gemm, "_plan", lambda *given: lambda *rest: seen(*given))
+    one = SUITES[kind]
+    for problem in one.forms(*SHAPE).values():
+        for call in one.calls(problem, small_sets(problem, [])):
+            call()
+            assert asked.pop() == problem
+
+
+# --- peers --------------------------------------------------------------------------------------
+
+
+def peers_of(kind: str, *shape: int) -> list[str]:
+    m, n, k = shape
+    return list(SUITES[kind].peers(m, n, k))
+
+
+def test_peers_are_the_libraries_that_take_a_shape() -> None:
+    assert peers_of("dense_fp8", 4, 128, 64) == ["cublas_block", "cublas_tensor", "torch_row"]
+    assert peers_of("dense_fp8", 1, 128, 64) == ["cublas_tensor", "torch_row"]
+    assert peers_of("dense_fp8", 4, 128, 40) == []
+    assert peers_of("dense_fp8_tensor", 1, 16, 16) == ["cublas_tensor"]
+    assert peers_of("dense_fp8_row", 1, 24, 16) == []
+    assert peers_of("dense_int8", 16, 64, 64) == [] and peers_of("dense_int8", 17, 64, 64)
+    assert peers_of("dense_bf16", 1, 3, 5) == ["cublas"] and peers_of("wgrad", 64, 64, 64) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_name_every_peer(kind: str) -> None:
+    one = SUITES[kind]
+    assert {name for shape in one.shapes for name in one.peers(*shape)} == set(one.columns)
+
+
+@pytest.mark.parametrize("kind", ["dense_bf16", "dense_int8", "dense_fp8_tensor", "dense_fp8_row"])
+def test_peers_compute_what_ours_does(kind: str) -> None:
+    one = SUITES[kind]
+    problem = one.forms(*SHAPE)["ours"]
+    sets = small_sets(problem, [])
+    (make,) = one.peers(*SHAPE).values()
+    theirs = [call().clone() for call in make(sets)]
+    for ours, s, found in zip(one.calls(problem, sets), sets, theirs, strict=True):
+        ours()
+        assert torch.allclose(s.d.float(), found.float(), rtol=2e-2, atol=1.0)
+
+
+# --- inputs and checks --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_input_sets_share_the_weights_of_their_n_and_k(kind: str) -> None:
+    one, weights = SUITES[kind], []
+    first, second = small_sets(one.forms(*SHAPE)["ours"], weights)
+    other = small_sets(one.forms(7, *SHAPE[1:])["ours"], weights)
+    assert other[0].b is first.b and other[1].sfb is second.sfb and first.b is not second.b
+    assert other[0].a.shape == (7, 256) and other[0].d.shape == (7, 144)
+    assert (first.c is first.d) == (kind == "wgrad")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("row", [0, 39])
+def test_wrong_values_in_first_and_last_rows_are_noticed(kind: str, row: int) -> None:
+    one = SUITES[kind]
+    for problem in one.forms(*SHAPE).values():
+        sets = small_sets(problem, [])
+        before = suite.spoil(sets[0])
+        with pytest.raises(ValueError, match="wrong values in rows"):
+            suite.check_rows(problem, before)  # nothing has been computed yet
+        one.calls(problem, sets)[0]()
+        suite.check_rows(problem, before)
+        sets[0].d[row, 100] += 2**20
+        with pytest.raises(ValueError, match="wrong values in rows"):
+            suite.check_rows(problem, before)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Measure on the CPU, in no time; return a list that grows by the calls of each timing."""
+    timed: list[int] = []
+
+    def time_calls(calls: list[Callable[[], Any]]) -> float:
+        timed.append(len(calls))
+        calls[0]()
+        return 2.0 + len(timed)
+
+    monkeypatch.setattr(suite, "time_calls", time_calls)
+    monkeypatch.setattr(suite, "clock_under", lambda calls, clock: timed.append(-1) or clock)
+    monkeypatch.setattr(suite, "rotating_sets", small_sets)
+    monkeypatch.setattr(suite, "compile_ahead", list)
+    monkeypatch.setattr(suite, "from_index", lambda index: H200)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return timed
+
+
+def without_peers(kind: str) -> suite.Suite:
+    return replace(SUITES[kind], peers=suite.no_peers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_have_all_forms_and_the_keys_of_a_record(kind: str, on_cpu: list[int]) -> None:
+    clock: Any = 1980
+    one = without_peers(kind)
+    (row,) = suite.measure(one, [SHAPE], clock)
+    assert {key: row[key] for key in ("kind", "m", "n", "k")} == {
+        "kind": kind, "m": 40, "n": 144, "k": 256,
+    }  # fmt: skip
+    assert [name for name in row if name.startswith("ours")] == list(one.forms(*SHAPE))
+    assert bench.failures(row) == [] and "errors" not in row
+    assert row.get("mhz") == (1980 if one.clock else None)
+    assert row["config"]
+
+
+def test_the_clock_is_read_when_all_has_been_timed(on_cpu: list[int]) -> None:
+    clock: Any = 1980
+    peers = {"peer": lambda sets: [lambda: None] * 5}
+    one = replace(SUITES["dense_fp8"], peers=lambda m, n, k: peers)
+    (row,) = suite.measure(one, [(128, 136, 256)], clock)
+    assert on_cpu == [2, 2, 5, -1]  # ours, plain, peer, clock
+    assert row["peer"] == 5.0
+
+
+def test_one_form_of_two_above_128_rows(on_cpu: list[int]) -> None:
+    decode, larger = suite.measure(without_peers("dense_fp8"), [(128, 136, 256), (129, 136, 256)])
+    assert (decode["ours"], decode["ours_plain"]) == (3.0, 4.0)
+    assert larger["ours"] == 5.0 and "ours_plain" not in larger
+
+
+def test_a_form_that_gives_wrong_values_has_no_time(on_cpu: list[int]) -> None:
+    def only_plain(s: suite.Operands, problem: Any) -> Any:
+        return (lambda: None) if problem.static_b else suite.product(s, problem)
+
+    one = replace(without_peers("dense_bf16"), call=only_plain)
+    (row,) = suite.measure(one, [SHAPE])
+    assert row["ours"] is None and row["ours_plain"] == 3.0
+    (failure,) = bench.failures(row)
+    assert failure.startswith("dense_bf16 40 x 144 x 256, ours: wrong values in rows")
+
+
+def test_a_refusal_of_a_library_is_recorded(on_cpu: list[int]) -> None:
+    def refuse(sets: Any) -> Any:
+        raise RuntimeError("not this shape\nand a trace")
+
+    one = replace(SUITES["dense_int8"], peers=lambda m, n, k: {"cublas": refuse})
+    (row,) = suite.measure(one, [SHAPE])
+    assert row["cublas"] is None and row["errors"] == {"cublas": "not this shape"}
+
+
+def test_every_configuration_is_compiled_ahead_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+
+    def build(config: Any) -> None:
+        built.append(config)
+        raise CompileError("it", "log", None)  # left to the call that needs it
+
+    monkeypatch.setattr(suite, "_build", build)
+    suite.compile_ahead(iter(["one", "two", "one"]))  # type: ignore[list-item]
+    assert sorted(built) == ["one", "two"]
+
+
+def test_scripts_find_the_dense_suite_by_its_functions() -> None:
+    problem = dense_suite.problem(*SHAPE)
+    assert problem.static_b and not dense_suite.problem(129, *SHAPE[1:]).static_b
+    sets = small_sets(problem, [])
+    for make in (dense_suite.ours, dense_suite.ours_plain):
+        suite.spoil(sets[0])
+        make(sets)[0]()
+        suite.check_rows(problem, sets[0])

@@ -1,0 +1,326 @@
+"""matmul() on the GPU: a sample of all operands, scales, outputs, layouts and ways to add C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import deep_gemm
+from deep_gemm import config, reference
+from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
+from deep_gemm.problem import GemmProblem
+from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
+from deep_gemm.request import Options, Tensors, problem_of
+from deep_gemm.testing import poison, problems
+from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound_of
+
+from .gpu_kit import generator, load_all
+
+DEVICE = "cuda"
+MS = (1, 7, 16, 33, 64, 128, 200, 300)
+NS = (8, 24, 128, 136, 576, 2112)
+KS = (16, 64, 100, 128, 512, 1000, 2064)
+MAJORS = tuple(product(("k", "mn"), repeat=2))
+VECTORS = tuple(product((None, PER_TENSOR, PER_CHANNEL), repeat=2))
+BLOCKS, ROWS = (ROW_1X128, BLOCK_128X128), (ROW_1X128, ROW_1X128)
+FLOATS = (BF16, FP16, FP32)
+FP8_PAIRS = tuple(product((E4M3, E5M2), repeat=2))
+CASES = 14  # of each template
+
+# --- the sample -----------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """A call: what is asked for, and how its tensors are drawn (problems.make)."""
+
+    problem: GemmProblem
+    alpha: float
+    beta: float
+    drawing: dict[str, Any]
+
+
+def template(*fields: Any, **rest: Any) -> GemmProblem:
+    """Return a problem without extents."""
+    return GemmProblem(0, 0, 0, *fields, **rest)
+
+
+def choices(a, b, scales, promoted, outputs) -> list[GemmProblem]:
+    """Return every form of these operands: by output, way to add C and, at 16 bits, layout."""
+    return [
+        template(a, b, d, *scales, promoted, *majors, addend)
+        for d, addend, majors in product(
+            outputs, ("none", "read", "reduce"), MAJORS if a.bytes == 2 else MAJORS[:1]
+        )
+        if addend != "reduce" or d.bytes == 4
+    ]
+
+
+def templates() -> Iterator[GemmProblem]:
+    """Yield forms, of every pair of operands and kind of scales some outputs and ways to add C."""
+    random = Random(1)
+    vectors = (PER_CHANNEL, PER_CHANNEL)  # one form whichever of them there are
+    kinds = [((None, None), True), ((None, None), False), (vectors, True), (vectors, False)]
+    for pair, (scales, promoted) in product(FP8_PAIRS, [*kinds, (BLOCKS, True), (ROWS, True)]):
+        yield from random.sample(choices(*pair, scales, promoted, FLOATS), 3)
+    yield from random.sample(choices(INT8, INT8, (None, None), True, (*FLOATS, INT32)), 8)
+    yield from random.sample(choices(INT8, INT8, vectors, True, FLOATS), 6)
+    for dtype in (BF16, FP16):
+        yield from random.sample(choices(dtype, dtype, (None, None), True, FLOATS), 12)
+
+
+def cases(form: GemmProblem, random: Random) -> Iterator[Case]:
+    """Yield calls of one form."""
+    for index in range(CASES):
+        problem = replace(form, m=random.choice(MS), n=random.choice(NS), k=random.choice(KS))
+        layouts = problems.SFA_LAYOUTS
+        if form.scale_a == PER_CHANNEL:
+            scale_a, scale_b = random.choice(VECTORS[1:])
+            problem = replace(problem, scale_a=scale_a, scale_b=scale_b)
+            layouts = problems.VECTOR_LAYOUTS
+        if form.a_dtype.bytes == 1:
+            a_major, b_major = random.choice(MAJORS)
+            problem = replace(problem, a_major=a_major, b_major=b_major)
+        exact_output = form.d_dtype == INT32
+        in_place = form.addend == "read" and not exact_output and random.random() < 0.5
+        # In place and with beta 1, 4-byte elements are reduced.
+        halved = form.addend == "read" and in_place and form.d_dtype.bytes == 4
+        free = form.addend == "read" and not exact_output
+        yield Case(
+            problem,
+            alpha=1.0 if exact_output else random.choice((1.0, -1.5)),
+            beta=0.5 if halved else random.choice((1.0, 0.5)) if free else 1.0,
+            drawing={
+                "scale_layouts": (random.choice(layouts), random.choice(layouts)),
+                "row_pad": random.choice((0, 16)),
+                "out_pad": random.choice((0, 8, 24)),
+                "in_place": in_place,
+                "exact": index % 2 == 0,
+            },
+        )
+
+
+def name(form: GemmProblem) -> str:
+    """Return the form's name; 8-bit operands of all layouts have one form."""
+    return form.form.name
+
+
+SAMPLE = {name(form): tuple(cases(form, Random(name(form)))) for form in templates()}
+
+
+def check(case: Case, rng: torch.Generator) -> torch.Tensor:
+    """Fail unless a call on fresh data is right and writes nothing but D; return D."""
+    drawn = problems.make(case.problem, DEVICE, rng, **case.drawing)
+    return check_drawn(case, drawn)
+
+
+def check_drawn(case: Case, drawn: problems.Drawn) -> torch.Tensor:
+    """Fail unless a call on these tensors is right and writes nothing but D; return D."""
+    t, factors = drawn.tensors, (case.alpha, case.beta)
+    problem = meant(case, t)
+    exact = case.drawing.get("exact", False)
+    judged = reference_and_bound_of(problem, t, *factors, exact_products=exact)
+    wanted = on_backend(problem, t, *factors) if exact or problem.form.integer else None
+    out = call(case, t)
+    drawn.check()
+    report = compare(out, *judged)
+    assert report.ok, f"{describe(case)}: {report}"
+    if wanted is not None:
+        assert_bitwise_equal(out, wanted, f"{describe(case)}: GPU and backend")
+    return out
+
+
+def meant(case: Case, t: Tensors) -> GemmProblem:
+    """Return the problem as it is understood: scales of one k-block may be taken for blocks'."""
+    options = Options("auto", not case.problem.promoted, case.problem.static_b)
+    return problem_of(t, options, case.alpha, case.beta)
+
+
+def on_backend(problem: GemmProblem, t: Tensors, alpha: float, beta: float) -> torch.Tensor:
+    """Return D by the arithmetic of the CPU backend; t.d stays as it is."""
+    d = torch.empty_like(t.d)
+    reference.gemm(problem, t._replace(d=d), alpha, beta)
+    return d
+
+
+def call(case: Case, t: Tensors) -> torch.Tensor:
+    """Call matmul() with operands in the layout they lie in."""
+    if case.problem.static_b:
+        torch.cuda.synchronize()  # nobody writes B from here on
+    arguments = problems.arguments(case.problem, t)
+    return deep_gemm.matmul(**arguments, alpha=case.alpha, beta=case.beta)
+
+
+def describe(case: Case) -> str:
+    """Return what a failure is about."""
+    drawing = ", ".join(f"{key} {value}" for key, value in case.drawing.items())
+    return f"{case.problem.describe()}; alpha {case.alpha}, beta {case.beta}; {drawing}"
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    device = config.from_index(torch.cuda.current_device())
+    asked = [case.problem for of_form in SAMPLE.values() for case in of_form]
+    load_all(config.select(problem, device) for problem in asked)
+
+
+@pytest.mark.parametrize("form", SAMPLE)
+def test_sample(form, seed, kernels):
+    rng = generator(seed)
+    for case in SAMPLE[form]:
+        check(case, rng)
+
+
+# --- one of each operand --------------------------------------------------------------------
+
+VECTOR_PAIR = (PER_CHANNEL, PER_CHANNEL)
+FORMS = {
+    "e4m3 block": template(E4M3, E4M3, BF16, *BLOCKS),
+    "e5m2 e4m3 rows": template(E5M2, E4M3, FP32, *ROWS),
+    "e4m3 e5m2 vectors": template(E4M3, E5M2, BF16, *VECTOR_PAIR),
+    "e4m3 fast": template(E4M3, E4M3, FP16, PER_TENSOR, PER_CHANNEL, promoted=False),
+    "int8": template(INT8, INT8, INT32, None, None),
+    "int8 vectors": template(INT8, INT8, BF16, *VECTOR_PAIR),
+    "bf16": template(BF16, BF16, BF16, None, None),
+    "fp16": template(FP16, FP16, FP32, None, None),
+    "bf16 turned": template(BF16, BF16, FP32, None, None, a_major="mn", b_major="mn"),
+    "e4m3 turned": template(E4M3, E4M3, BF16, *BLOCKS, a_major="mn", b_major="mn"),
+}
+each = pytest.mark.parametrize("form", FORMS)
+# K is long and tiles are few, so it is split.
+SPLIT_SHAPES = ((1, 576, 2064), (16, 24, 7168), (64, 136, 4096))
+
+
+def sized(form: str, m: int, n: int, k: int, **rest: Any) -> Case:
+    """Return a plain call of one of FORMS."""
+    return Case(replace(FORMS[form], m=m, n=n, k=k, **rest), 1.0, 1.0, {})
+
+
+@each
+@pytest.mark.parametrize("m, n, k", SPLIT_SHAPES)
+def test_twenty_repeats_give_the_same_bits(form, m, n, k, seed):
+    case = sized(form, m, n, k)
+    drawn = problems.make(case.problem, DEVICE, generator(seed))
+    first = check_drawn(case, drawn).clone()
+    for repeat in range(20):
+        poison.nan_fill_(drawn.tensors.d)
+        assert_bitwise_equal(call(case, drawn.tensors), first, f"repeat {repeat}")
+    drawn.check()
+
+
+@each
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("m, n, k", [(1, 2112, 1000), (128, 576, 2064)])
+def test_static_b(form, m, n, k, exact, seed):
+    check(sized(form, m, n, k, static_b=True)._replace(drawing={"exact": exact}), generator(seed))
+
+
+@each
+@pytest.mark.parametrize("budget", [1, 4, 7])
+def test_any_number_of_sms(form, budget, seed):
+    case = sized(form, 200, 576, 1000)._replace(drawing={"exact": True})
+    with deep_gemm.override(num_sms=budget):
+        check(case, generator(seed))
+
+
+@each
+@pytest.mark.parametrize("m, n, k", [(7, 136, 1000), (200, 576, 512)])
+def test_capture_and_replay_with_changed_data(form, m, n, k, seed):
+    rng = generator(seed)
+    factors = (1.0, 1.0) if FORMS[form].d_dtype == INT32 else (-1.5, 0.5)
+    case = Case(sized(form, m, n, k, addend="read").problem, *factors, {})
+    drawn = problems.make(case.problem, DEVICE, rng)
+    t = drawn.tensors
+    check_drawn(case, drawn)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call(case, t)
+        call(case, t)
+    for step in range(3):
+        changed = problems.make(case.problem, DEVICE, rng).tensors
+        for old, new in zip(t[:5], changed[:5], strict=True):
+            if old is not None:
+                old.copy_(new)
+        poison.nan_fill_(t.d)
+        judged = reference_and_bound_of(case.problem, t, *factors)
+        graph.replay()
+        drawn.check()
+        assert (report := compare(t.d, *judged)).ok, f"replay {step}: {report}"
+
+
+# --- what is not finite ---------------------------------------------------------------------
+
+floating = pytest.mark.parametrize("form", [f for f in FORMS if not FORMS[f].form.integer])
+
+
+@floating
+@pytest.mark.parametrize("m, n, k", [(7, 136, 1000), (33, 24, 2064), (200, 576, 512)])
+def test_nan_in_a_row_of_a_stays_in_it(form, m, n, k, seed):
+    case = sized(form, m, n, k)
+    drawn = problems.make(case.problem, DEVICE, generator(seed))
+    t = drawn.tensors
+    clean = call(case, t).clone()
+    row = m // 2
+    poison.nan_fill_(t.a[row, k // 3 : k // 3 + 1])
+    out = call(case, t)
+    drawn.check()
+    assert out[row].isnan().all()
+    others = torch.arange(m, device=DEVICE) != row
+    assert_bitwise_equal(out[others], clean[others], "rows beside the one with NaN")
+
+
+@floating
+def test_nan_in_a_row_of_b_stays_in_its_column(form, seed):
+    case = sized(form, 33, 136, 1000)
+    drawn = problems.make(case.problem, DEVICE, generator(seed))
+    t = drawn.tensors
+    clean = call(case, t).clone()
+    poison.nan_fill_(t.b[77, 999:])
+    out = call(case, t)
+    drawn.check()
+    assert out[:, 77].isnan().all()
+    others = torch.arange(136, device=DEVICE) != 77
+    assert_bitwise_equal(out[:, others], clean[:, others], "columns beside the one with NaN")
+
+
+@floating
+@pytest.mark.parametrize("in_place", [False, True])
+def test_nan_in_c_stays_in_its_element(form, in_place, seed):
+    case = sized(form, 33, 136, 1000, addend="read")
+    drawn = problems.make(case.problem, DEVICE, generator(seed), in_place=in_place)
+    t = drawn.tensors
+    t.c[5, 9] = torch.nan
+    out = call(case, t)
+    drawn.check()
+    expected = torch.zeros_like(out, dtype=torch.bool)
+    expected[5, 9] = True
+    assert torch.equal(out.isnan(), expected)
+
+
+@each
+def test_zero_rows_give_exact_zeros_and_c_alone(form, seed):
+    case = sized(form, 33, 136, 1000)
+    drawn = problems.make(case.problem, DEVICE, generator(seed))
+    zeroed = drawn.tensors.a[4:6]
+    zeroed.copy_(torch.zeros_like(zeroed))
+    assert (check_drawn(case, drawn)[4:6] == 0).all()
+    case = sized(form, 33, 136, 1000, addend="read")
+    drawn = problems.make(case.problem, DEVICE, generator(seed))
+    zeroed = drawn.tensors.a[4:6]
+    zeroed.copy_(torch.zeros_like(zeroed))
+    assert torch.equal(check_drawn(case, drawn)[4:6], drawn.tensors.c[4:6])
+
+
+# --- empty ----------------------------------------------------------------------------------
+
+
+@each
+@pytest.mark.parametrize("m, n, k", [(0, 8, 128), (8, 0, 128), (0, 0, 0), (33, 136, 0)])
+def test_empty_extents(form, m, n, k, seed):
+    for addend in ("none", "read"):
+        check(sized(form, m, n, k, addend=addend), generator(seed))
