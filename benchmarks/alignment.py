@@ -22,8 +22,8 @@ from deep_gemm.problem import GemmProblem
 from deep_gemm.quant import align_rows, get_tma_aligned_size
 from deep_gemm.quant.layout import line_aligned_size
 from deep_gemm.testing import dense_suite
-from deep_gemm.testing.suite import Operands, time_checked
-from deep_gemm.testing.timing import SmClock, clock_under, time_calls
+from deep_gemm.testing.suite import Operands, capture_checked
+from deep_gemm.testing.timing import SmClock, capture, clock_under, time_in_turns
 
 Shape = tuple[int, int, int]
 
@@ -65,10 +65,13 @@ def align_operands(s: Operands) -> Operands:
 def measure(shape: Shape, clock: SmClock) -> Measured:
     """Check and time one product on the GPU."""
     sets = [align_operands(s) for s in dense_suite.rotating_sets(*shape, [])]
-    us = time_checked(dense_suite.FP8_BLOCK, dense_suite.problem(*shape), sets)
+    ours = capture_checked(dense_suite.FP8_BLOCK, dense_suite.problem(*shape), sets)
+    captured = {"ours": ours}
     cublas = dense_suite.peer_calls(*shape).get("cublas_tensor")
-    cublas_us = time_calls(cublas(sets)) if cublas else None
-    return Measured(shape, us, cublas_us, clock_under(dense_suite.ours(sets), clock))
+    if cublas:
+        captured["cublas"] = capture(cublas(sets))
+    us = time_in_turns(captured)
+    return Measured(shape, us["ours"], us.get("cublas"), clock_under(ours, clock))
 
 
 def line(found: Measured, sms: int, aligned: Measured | None = None) -> str:

@@ -32,8 +32,13 @@ SWAPPED_K_BLOCK_CYCLES = {
 # The same where rows and columns have scales along K.
 ROWS_K_BLOCK_CYCLES = {
     (64, 32): 220, (64, 64): 330, (64, 96): 450, (64, 128): 560,
-    (128, 64): 555, (128, 96): 715, (128, 104): 750, (128, 112): 785, (128, 120): 818,
-    (128, 128): 850, (128, 136): 890,
+    (128, 64): 555, (128, 96): 715, (128, 104): 770, (128, 112): 795, (128, 120): 835,
+    (128, 128): 850, (128, 136): 985,
+}  # fmt: skip
+
+# The same of a single warpgroup whose sums stay in the tensor core: it waits for itself.
+LONE_K_BLOCK_CYCLES = {
+    (64, 96): 270, (64, 128): 390, (64, 160): 470, (64, 192): 500, (64, 256): 640,
 }  # fmt: skip
 
 CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
@@ -44,7 +49,7 @@ EARLY_HBM_US = 4.2e6  # bytes of B per microsecond that are read before the kern
 EARLY_FREE_US = 3.5  # of them that fill the wait alone
 EARLY_GAIN, EARLY_GAIN_WIDE, EARLY_MOST_US = 0.5, 3.61, 1.43
 # FLOPs for the power of one FP8 FLOP.
-POWER_OF = {"e4m3": 1.0, "e5m2": 1.0, "int8": 1.28, "bf16": 0.67, "fp16": 0.67}
+POWER_OF = {"e4m3": 1.0, "e5m2": 1.0, "int8": 1.08, "bf16": 0.61, "fp16": 0.61}
 
 _SHARPNESS = 8  # of the larger of two in a k-block, and of three below
 _SHARPNESS_WHOLE = 4
@@ -60,7 +65,8 @@ class Fit:
     large_cluster_us: more of it for clusters above 2.
     load_latency: cycles of a stage's loads that no other stage hides, over the stages.
     cluster_cycles, small_cluster_cycles: per k-block, of waiting for the other CTA's releases, in
-        tiles of more than 64 rows, of 64.
+        tiles of more than 64 rows, of 64; column_cluster_cycles: less of it where columns are
+        shared.
     tile_cycles: per tile, the pipeline drains, the results leave; tile_area_cycles: and per 128 x
         128 of it; slab_cycles: and per 64 x 128 of one warpgroup.
     exchange_us: of a sum over a cluster, beside its bytes; exchange_bytes: per cycle, from an SM to
@@ -72,7 +78,6 @@ class Fit:
     sm_bytes: per microsecond, from device memory to one CTA.
     block_cycles: of a k-block, for waiting, starting and ending its MMAs.
     shared_bytes: per cycle, into the shared memory of an SM and out of it together.
-    lone: of a k-block's cycles, where a single warpgroup has none beside it.
     reread: share by which reads of weights are slower for every further cluster that reads them.
     """
 
@@ -95,8 +100,8 @@ class Fit:
     block_cycles: float = 0.0
     shared_bytes: float = 128.0
     slab_cycles: float = 0.0
-    lone: float = 1.0
     reread: float = 0.0
+    column_cluster_cycles: float = 0.0
 
 
 PROMOTED = Fit(
@@ -106,11 +111,11 @@ PROMOTED = Fit(
     camping=0.11, last_store=0.72,
 )  # fmt: skip
 DIRECT = Fit(
-    fixed_us=1.03, idle_sms_us=0.71, resident_us=0, large_cluster_us=0.267, load_latency=402,
-    cluster_cycles=33.5, small_cluster_cycles=0, tile_cycles=443, tile_area_cycles=692,
-    exchange_us=0.308, exchange_bytes=12.3, power_flops=2.5e9, power_per_row=54,
-    camping=0.103, last_store=1.68, sm_bytes=48e3, block_cycles=53.9, shared_bytes=245,
-    slab_cycles=417, lone=1.37, reread=0.167,
+    fixed_us=1.41, idle_sms_us=0.538, resident_us=0.01, large_cluster_us=0.298, load_latency=402,
+    cluster_cycles=37.9, small_cluster_cycles=0, tile_cycles=717, tile_area_cycles=605,
+    exchange_us=0.265, exchange_bytes=17.8, power_flops=2.46e9, power_per_row=38.1,
+    camping=0.0943, last_store=1.62, sm_bytes=57.1e3, block_cycles=60, shared_bytes=242,
+    slab_cycles=348, reread=0.169, column_cluster_cycles=25.9,
 )  # fmt: skip
 
 
@@ -198,8 +203,7 @@ def _slots(config: GemmConfig, num_sms: int) -> int:
 def _compute_cycles(config: GemmConfig) -> float:
     shape = config.tile.block_m, config.tile.block_n
     if config.form.promotion == "none":
-        lone = DIRECT.lone if shape[0] == WAVE_M and not config.swapped else 1.0
-        return _direct_cycles(*shape) * lone
+        return LONE_K_BLOCK_CYCLES.get(shape) or _direct_cycles(*shape)
     table = ROWS_K_BLOCK_CYCLES if config.form.promotion == "rows" else K_BLOCK_CYCLES
     known = (SWAPPED_K_BLOCK_CYCLES if config.swapped else table).get(shape)
     # Outside the tables: the MMAs, half again.
@@ -228,7 +232,9 @@ def _cluster_cycles(config: GemmConfig) -> float:
     if config.multicast == 1 or (config.tile.block_m == WAVE_M and config.split_k > 1):
         return 0.0
     fit = _fit(config)
-    return fit.small_cluster_cycles if config.tile.block_m == WAVE_M else fit.cluster_cycles
+    if config.tile.block_m == WAVE_M:
+        return fit.small_cluster_cycles
+    return fit.cluster_cycles - fit.column_cluster_cycles * (config.cluster_m > 1)
 
 
 def _tile_cycles(config: GemmConfig) -> float:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from .. import settings
+from ..errors import UnsupportedError
 from ..problem import GemmProblem
-from .candidates import candidates, suits
+from .candidates import candidates, complete, suits
 from .cost_model import Estimate, estimate
 from .device import DeviceSpec
+from .legality import reasons
 from .tile import GemmConfig
 
 _forced: GemmConfig | None = None
@@ -38,8 +40,21 @@ def select(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> GemmCo
     Pure but for forced(); known problems cost a lookup, new ones about a millisecond.
     """
     if _forced is not None:
-        return replace(_forced, form=problem.form)
+        return _fitted(replace(_forced, form=problem.form), device)
     return _select(problem, device, device.budget(num_sms))
+
+
+def _fitted(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
+    """Return a forced configuration, with another store path and depth where the form asks for it.
+
+    Raises UnsupportedError where no kernel can be built so.
+    """
+    if not reasons(config, device):
+        return config
+    fitted = complete(config, device)
+    if found := reasons(fitted, device):
+        raise UnsupportedError(f"forced configuration {fitted.name}", found)
+    return fitted
 
 
 @lru_cache(maxsize=65536)

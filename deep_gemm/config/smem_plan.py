@@ -58,4 +58,3 @@ def _scales_of_stage(config: GemmConfig) -> int:
     if promotion == "rows":
         return (tokens + weights) * OUTER_BYTES
     return -(-tokens // 32) * 32 * 4 + 16
-

@@ -26,6 +26,7 @@ REGISTERS = {(1, 1): (0, 0), (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (0, 0
 # The same where the producer carries scales of both operands: 2 x 224 + 56 = 3 x 168.
 ROWS_REGISTERS = {(2, 1): (56, 224)}
 ROWS_MAX_ACCUMULATORS = {(1, 1): 204, (2, 1): 204}
+READ_REGISTERS = 20  # for where C is read
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,19 @@ class GemmConfig:
     def max_accumulators(self) -> int:
         """Registers there are for sums; 0 where no such kernel is built."""
         limits = ROWS_MAX_ACCUMULATORS if self.form.promotion == "rows" else MAX_ACCUMULATORS
-        return limits.get((self.tile.num_math_warpgroups, self.ctas_per_sm), 0)
+        limit = limits.get((self.tile.num_math_warpgroups, self.ctas_per_sm), 0)
+        if self.form.addend == "read" and self.ctas_per_sm == 1:
+            limit = max(0, limit - READ_REGISTERS)
+        return limit
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether registers allow to read C for the next output slab while one is being stored.
+
+        Beside the tile's sums there are then those of a slab, and C for it and for the next one.
+        """
+        sums = self.tile.waves * self.tile.block_n // 2 + 3 * self.store.slab_columns // 2
+        return self.form.addend == "read" and sums <= self.max_accumulators - READ_REGISTERS
 
     @property
     def registers(self) -> tuple[int, int]:
@@ -210,8 +223,7 @@ class GemmConfig:
         }
         cluster = shared.get((self.cluster_m, self.cluster_n), f"{self.cluster_m}x{self.cluster_n}")
         parts = [
-            f"tile {t.block_m} rows of {rows} x {t.block_n} of {columns} x "
-            f"{self.form.block_k}",
+            f"tile {t.block_m} rows of {rows} x {t.block_n} of {columns} x {self.form.block_k}",
             f"{t.num_math_warpgroups} math warpgroups",
             f"K split over {self.split_k}" if self.split_k > 1 else "",
             cluster,

@@ -222,6 +222,7 @@ def _constants(config: GemmConfig) -> dict[str, int | str]:
         "kRowsMnMajor": int(rows_major == "mn"),
         "kColumnsMnMajor": int(columns_major == "mn"),
         "kAddend": ADDENDS.index(form.addend),
+        "kReadsAhead": int(config.reads_ahead),
         "kBlockM": config.tile.block_m,
         "kBlockN": config.tile.block_n,
         "kExtraN": config.extra_n,

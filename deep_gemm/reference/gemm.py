@@ -28,7 +28,8 @@ def gemm(problem: GemmProblem, t: Tensors, alpha: float = 1.0, beta: float = 1.0
     and rounded once. Then, in float32, acc times (scale of the row * alpha), times the scale of the
     column, plus beta * C; rounded once into D. (Double rounding is possible only where acc is
     subnormal.) So a result depends on its own row of A and row of B alone, bit for bit. The tensor
-    cores differ in one point: they keep about 13 bits of an FP8 partial; see testing.numerics.
+    cores differ in two points: a product of two scales of 1x128 is within 2^-21 there, and they
+    keep about 13 bits of an FP8 partial; see testing.numerics.
 
     Costs m * n * k float64 multiply-adds; the workspace is 24 MiB plus 16 KiB for each k.
     """

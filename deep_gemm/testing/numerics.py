@@ -10,6 +10,9 @@ the running sum of s_b * P_b. Allowed is
     sum over b of |s_b| * 2**-13 * (20 * Q_b + 14 * |P_b|)      tensor core
     + sum over b of 2**-24 * (3 * |s_b * P_b| + |T_b|)          float32 scaling, accumulation
 
+or 11 instead of 3 where both operands have scales of 1x128: their product is made by the tensor
+core, from parts, within 2**-21.
+
 Tensor core: Hopper aligns the 32 products of one FP8 instruction, and the running sum, to the
 largest of them and drops what lies more than 13 bits below it, so each of the at most 136
 truncations in a block costs less than 2**-13 of the largest magnitude present. Truncation is
@@ -233,6 +236,7 @@ def _by_k_blocks(problem: GemmProblem, t: Tensors, exact: bool) -> Judged:
     """Return the sum promoted every 128 of K and its bound, float64 [m, n]."""
     total = torch.zeros((problem.m, problem.n), dtype=torch.float64, device=t.a.device)
     bound = torch.full_like(total, _FP32_TINY)
+    roundings = 11 if problem.form.promotion == "rows" else 3
     for a_block, b_block, scale in _k_blocks(problem, t):
         term = a_block @ b_block.T
         if not exact:
@@ -241,8 +245,8 @@ def _by_k_blocks(problem: GemmProblem, t: Tensors, exact: bool) -> Judged:
             bound.addcmul_(walk, scale.abs(), value=TENSOR_CORE_ULP)
         term.mul_(scale)
         total.add_(term)
-        bound.add_(term.abs_(), alpha=3 * _FP32_HALF_ULP).add_(total.abs(), alpha=_FP32_HALF_ULP)
-        bound.add_(_FP32_TINY)
+        bound.add_(term.abs_(), alpha=roundings * _FP32_HALF_ULP)
+        bound.add_(total.abs(), alpha=_FP32_HALF_ULP).add_(_FP32_TINY)
     return total, bound
 
 

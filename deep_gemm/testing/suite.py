@@ -29,7 +29,7 @@ from ..quant.recipe import BLOCK_128X128, ROW_1X128, ScaleRecipe
 from ..request import Tensors
 from .numerics import compare, reference_and_bound_of
 from .problems import lay_out_sfa, random_e4m3, random_scales
-from .timing import Call, SmClock, clock_under, set_count, time_calls
+from .timing import Call, Captured, SmClock, capture, clock_under, set_count, time_in_turns
 
 DECODE_M = 128
 # Rows checked against float64 before a shape is timed: this many at each end of M.
@@ -231,29 +231,31 @@ def _build(config: GemmConfig) -> None:
 def _row(suite: Suite, shape: Shape, sets: list[Operands], clock: SmClock | None) -> Row:
     m, n, k = shape
     row: Row = {"kind": suite.kind, "m": m, "n": n, "k": k}
-    forms = suite.forms(m, n, k)
-    for name, problem in forms.items():
-        _attempt(row, name, partial(time_checked, suite, problem, sets))
+    works: dict[str, Callable[[], Captured]] = {}
+    for name, problem in suite.forms(m, n, k).items():
+        works[name] = partial(capture_checked, suite, problem, sets)
     for name, make in suite.peers(m, n, k).items():
-        _attempt(row, name, partial(_time_peer, make, sets))
-    if clock and suite.clock and row["ours"]:
-        # last: it heats the card
-        row["mhz"] = clock_under(suite.calls(forms["ours"], sets), clock)
+        works[name] = partial(_capture_peer, make, sets)
+    captured = {name: _attempt(row, name, work) for name, work in works.items()}
+    ready = {name: one for name, one in captured.items() if one is not None}
+    row.update({name: round(us, 3) for name, us in time_in_turns(ready).items()})
+    if clock and suite.clock and "ours" in ready:
+        row["mhz"] = clock_under(ready["ours"], clock)  # last: it heats the card
     return row
 
 
-def _time_peer(make: Maker, sets: Sequence[Operands]) -> float:
-    return time_calls(make(sets))
+def _capture_peer(make: Maker, sets: Sequence[Operands]) -> Captured:
+    return capture(make(sets))
 
 
-def time_checked(suite: Suite, problem: GemmProblem, sets: Sequence[Operands]) -> float:
-    """Return the microseconds of our calls on `sets`; ValueError where the first is wrong."""
+def capture_checked(suite: Suite, problem: GemmProblem, sets: Sequence[Operands]) -> Captured:
+    """Return our calls on `sets`, ready to be timed; ValueError where the first is wrong."""
     calls = suite.calls(problem, sets)
     before = spoil(sets[0])
     torch.cuda.synchronize()  # B is static from here on
     calls[0]()
     check_rows(problem, before)
-    return time_calls(calls)
+    return capture(calls)
 
 
 def spoil(s: Operands) -> Operands:
@@ -288,10 +290,11 @@ def _of_rows(x: torch.Tensor | None, m: int, part: slice) -> torch.Tensor | None
     return x[part] if x is not None and x.dim() and len(x) == m else x
 
 
-def _attempt(row: Row, name: str, work: Callable[[], float]) -> None:
+def _attempt(row: Row, name: str, work: Callable[[], Captured]) -> Captured | None:
+    row[name] = None
     try:
-        row[name] = round(work(), 3)
+        return work()
     except Exception as error:  # a peer's refusal, of whatever class, is a result to record
-        row[name] = None
         row.setdefault("errors", {})[name] = str(error).split("\n")[0][:200]
         torch.cuda.synchronize()
+        return None

@@ -13,7 +13,8 @@ import math
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -47,23 +48,55 @@ def time_calls(
         no more where figures are compared with recorded ones.
     Cost: about `warm_ms + (replays + 2) * target_ms`, and the capture.
     """
-    graph, count = _capture(calls, target_ms)
-    keep_busy(graph.replay, warm_ms)
-    return statistics.median(_elapsed_ms(graph.replay) for _ in range(replays)) / count * 1e3
+    captured = capture(calls, target_ms)
+    keep_busy(captured.replay, warm_ms)
+    return statistics.median(captured.time_us() for _ in range(replays))
 
 
-def clock_under(calls: Sequence[Call], clock: SmClock, target_ms: float = 8.0) -> int | None:
-    """Return the SM clock in MHz while `calls` run, or None where it cannot be read.
+@dataclass(frozen=True)
+class Captured:
+    """A CUDA graph of so many calls."""
+
+    graph: torch.cuda.CUDAGraph
+    count: int
+
+    def replay(self) -> None:
+        """Run all calls once."""
+        self.graph.replay()
+
+    def time_us(self) -> float:
+        """Return the microseconds a call of one replay."""
+        return _elapsed_ms(self.replay) / self.count * 1e3
+
+
+def time_in_turns(captured: Mapping[str, Captured], rounds: int = 5) -> dict[str, float]:
+    """Return the median microseconds per call of each, replayed in turns.
+
+    A card's clock falls with what it has just done and its temperature, by up to 20 % for long
+    kernels. In turns it falls for all alike, so figures can be compared; the first turn is not
+    counted.
+    """
+    times: dict[str, list[float]] = {name: [] for name in captured}
+    for _ in range(rounds + 1):
+        for name, one in captured.items():
+            times[name].append(one.time_us())
+    return {name: statistics.median(found[1:]) for name, found in times.items()}
+
+
+def clock_under(captured: Captured, clock: SmClock) -> int | None:
+    """Return the SM clock in MHz while calls run, or None where it cannot be read.
 
     It loads the card for longer than a figure of `time_calls` takes, so nothing should be timed
     right after it.
     """
-    graph, _ = _capture(calls, target_ms)
-    return clock.under_load(graph.replay, _elapsed_ms(graph.replay))
+    return clock.under_load(captured.replay, _elapsed_ms(captured.replay))
 
 
-def _capture(calls: Sequence[Call], target_ms: float) -> tuple[torch.cuda.CUDAGraph, int]:
-    """Return a graph of `calls` in turn that takes about `target_ms`, and how many it holds."""
+def capture(calls: Sequence[Call], target_ms: float = 8.0) -> Captured:
+    """Return a graph of `calls` in turn that takes about `target_ms`.
+
+    calls: as time_calls() takes them.
+    """
     torch.cuda.synchronize()  # inputs may still be written on another stream
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -77,7 +110,7 @@ def _capture(calls: Sequence[Call], target_ms: float) -> tuple[torch.cuda.CUDAGr
     with torch.cuda.graph(graph, stream=stream):
         for i in range(count):
             calls[i % len(calls)]()
-    return graph, count
+    return Captured(graph, count)
 
 
 def keep_busy(work: Call, least_ms: float) -> None:

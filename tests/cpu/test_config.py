@@ -25,11 +25,11 @@ from deep_gemm.config.device import RESERVED_SMEM
 from deep_gemm.config.legality import MAX_STAGES
 from deep_gemm.config.raster import raster
 from deep_gemm.config.smem_plan import plan
-from deep_gemm.errors import ArgumentError
+from deep_gemm.errors import ArgumentError, UnsupportedError
 from deep_gemm.kernels.gemm_sm90 import translation_unit
 from deep_gemm.problem import GemmProblem
 
-from .config_kit import FORMS, H200, sized
+from .config_kit import FORMS, H200, config_of, sized
 
 CANDIDATES = candidates(H200)
 OF_FORM = {name: candidates(H200, form) for name, form in FORMS.items()}
@@ -545,7 +545,12 @@ def test_forced_answers_until_it_ends():
 def test_forced_keeps_the_problems_form(form):
     problem = sized(form, 1, 576, 7168)
     with forced(GOOD):
-        assert select(problem, H200) == replace(GOOD, form=FORMS[form])
+        found = select(problem, H200)
+        # What cannot be built with the form gets its store path and depth anew.
+        built = replace(found, store=GOOD.store, num_stages=GOOD.num_stages)
+        assert built == replace(GOOD, form=FORMS[form])
+        assert not reasons(found, H200)
+        assert found == built or reasons(built, H200)
         with forced(OF_FORM[form][0]):
             assert select(problem, H200) == OF_FORM[form][0]
 
@@ -567,3 +572,9 @@ def test_raster_covers_the_problem(m, n, resident, config):
     assert (walk.clusters_m - 1) * in_cluster[0] < rows <= walk.clusters_m * in_cluster[0]
     assert (walk.clusters_n - 1) * in_cluster[1] < columns <= walk.clusters_n * in_cluster[1]
     assert walk.band >= 1
+
+
+def test_a_forced_configuration_that_no_form_can_be_built_with_is_refused():
+    wide = config_of(256, 128)
+    with forced(wide), pytest.raises(UnsupportedError, match="several waves"):
+        select(sized("rows", 512, 576, 7168), H200)

@@ -159,16 +159,21 @@ def test_wrong_values_in_first_and_last_rows_are_noticed(kind: str, row: int) ->
 
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Measure on the CPU, in no time; return a list that grows by the calls of each timing."""
+    """Measure on the CPU, in no time; return a list that grows by what is captured, timed, read."""
     timed: list[int] = []
 
-    def time_calls(calls: list[Callable[[], Any]]) -> float:
+    def capture(calls: list[Callable[[], Any]]) -> int:
         timed.append(len(calls))
         calls[0]()
-        return 2.0 + len(timed)
+        return len(timed)
 
-    monkeypatch.setattr(suite, "time_calls", time_calls)
-    monkeypatch.setattr(suite, "clock_under", lambda calls, clock: timed.append(-1) or clock)
+    def time_in_turns(captured: dict[str, int]) -> dict[str, float]:
+        timed.append(0)
+        return {name: 2.0 + place for name, place in captured.items()}
+
+    monkeypatch.setattr(suite, "capture", capture)
+    monkeypatch.setattr(suite, "time_in_turns", time_in_turns)
+    monkeypatch.setattr(suite, "clock_under", lambda captured, clock: timed.append(-1) or clock)
     monkeypatch.setattr(suite, "rotating_sets", small_sets)
     monkeypatch.setattr(suite, "compile_ahead", list)
     monkeypatch.setattr(suite, "from_index", lambda index: H200)
@@ -200,14 +205,14 @@ def test_the_clock_is_read_when_all_has_been_timed(on_cpu: list[int]) -> None:
     peers = {"peer": lambda sets: [lambda: None] * 5}
     one = replace(SUITES["dense_fp8"], peers=lambda m, n, k: peers)
     (row,) = suite.measure(one, [(128, 136, 256)], clock)
-    assert on_cpu == [2, 2, 5, -1]  # ours, plain, peer, clock
+    assert on_cpu == [2, 2, 5, 0, -1]  # ours, plain, peer captured; all timed; the clock
     assert row["peer"] == 5.0
 
 
 def test_one_form_of_two_above_128_rows(on_cpu: list[int]) -> None:
     decode, larger = suite.measure(without_peers("dense_fp8"), [(128, 136, 256), (129, 136, 256)])
     assert (decode["ours"], decode["ours_plain"]) == (3.0, 4.0)
-    assert larger["ours"] == 5.0 and "ours_plain" not in larger
+    assert larger["ours"] == 6.0 and "ours_plain" not in larger
 
 
 def test_a_form_that_gives_wrong_values_has_no_time(on_cpu: list[int]) -> None:

@@ -58,8 +58,8 @@ __device__ __forceinline__ void scale(float (&value)[kCount], float alpha, uint3
     }
 }
 
-// Reads the elements of C that belong to a thread's values. row: of its first one in the product; column_at: of the
-// product, of one of its columns, by the offset from the first.
+// Reads the elements of C that belong to a thread's values. row: of the first value in the product;
+// column_at: of the product, of a value's column, by the offset from the first.
 template <bool kSwapped, class Out, class Value, int kCount, class ColumnAt>
 __device__ __forceinline__ void read(Value (&values)[kCount], const Addend<Out>& addend, uint32_t row, ColumnAt column_at) {
 #pragma unroll
@@ -70,16 +70,8 @@ __device__ __forceinline__ void read(Value (&values)[kCount], const Addend<Out>&
     }
 }
 
-// Adds beta * C; of exact sums, alpha and beta are 1.
-template <int kCount>
-__device__ __forceinline__ void add(float (&value)[kCount], const float (&c)[kCount], float beta) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) value[i] = __fmaf_rn(beta, c[i], value[i]);
-}
-template <int kCount>
-__device__ __forceinline__ void add(int (&value)[kCount], const int (&c)[kCount], float) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) value[i] += c[i];
-}
+// Adds beta * C to a value; to exact sums, alpha and beta being 1, C.
+__device__ __forceinline__ void add(float& value, float c, float beta) { value = __fmaf_rn(beta, c, value); }
+__device__ __forceinline__ void add(int& value, int c, float) { value += c; }
 
 }  // namespace deep_gemm::epilogue

@@ -43,7 +43,8 @@ struct OuterScales {
     static __device__ __forceinline__ uint32_t place(uint32_t row) { return row * kBytes + (row / 4 % 2) * 16; }
 
     static __device__ __forceinline__ void store(uint32_t scales, uint32_t row, float scale, bool of_row) {
-        const uint32_t x1 = __float_as_uint(scale) >> 16;
+        // Cut off, the payload of a NaN may be all of it.
+        const uint32_t x1 = scale == scale ? __float_as_uint(scale) >> 16 : 0x7fc0;
         const float rest1 = scale - __uint_as_float(x1 << 16);
         const uint32_t x2 = __float_as_uint(rest1) >> 16;
         const uint32_t x3 = __float_as_uint(rest1 - __uint_as_float(x2 << 16)) >> 16;

@@ -191,32 +191,42 @@ struct MathWarpgroup {
     }
 
     // Results of a slab's sums, of which `first` is the first of the tile's columns; row: of the product, for these 64 rows;
-    // c: what to add, if anything.
+    // c: what to add, where it has been read ahead.
     template <uint32_t kFirst, int kCount, int kSums>
     __device__ __forceinline__ void finish_slab(Value (&value)[kCount], const Sum (&sums)[kSums], uint32_t row, uint32_t first,
-                                                const Value (&c)[P::kSlabValues]) const {
+                                                const Columns<C>& columns, const Value (&c)[P::kSlabValues]) const {
 #pragma unroll
         for (int i = 0; i < kCount; ++i) value[i] = static_cast<Value>(sums[kFirst / 2 + i]);
         if constexpr (kSame<Value, float>) {
             const uint32_t rows = cta.vectors() + (row - tile_row + own_row()) * 4;
-            const uint32_t columns = cta.vectors() + (C::kBlockM + first + own_column()) * 4;
-            epilogue::scale<P::kScaled, C::kSwapped>(value, cta.params.alpha, rows, columns);
+            const uint32_t of_columns = cta.vectors() + (C::kBlockM + first + own_column()) * 4;
+            epilogue::scale<P::kScaled, C::kSwapped>(value, cta.params.alpha, rows, of_columns);
         }
-        if constexpr (C::kAddend == kRead) epilogue::add(value, reinterpret_cast<const Value(&)[kCount]>(c), cta.params.beta);
+        if constexpr (C::kAddend == kRead) {
+#pragma unroll
+            for (int i = 0; i < kCount; i += 4) {
+                Value four[4];
+                if constexpr (!C::kReadsAhead) read_addend(four, row, first + i * 2, columns);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) epilogue::add(value[i + j], C::kReadsAhead ? c[i + j] : four[j], cta.params.beta);
+            }
+        }
     }
 
     // The thread's first row and column in a fragment.
     __device__ __forceinline__ uint32_t own_row() const { return thread / kWarpThreads * 16 + lane / 4; }
     __device__ __forceinline__ uint32_t own_column() const { return lane % 4 * 2; }
 
-    // Starts reading what of C is to be added to kCount sums.
+    // Starts reading what of C is to be added to the thread's values from the tile's column `first` on.
     template <int kCount>
-    __device__ __forceinline__ void read_addend(Value (&c)[P::kSlabValues], uint32_t row, uint32_t first, const Columns<C>& columns) const {
-        if constexpr (C::kAddend == kRead) {
-            const epilogue::Addend<Out> addend{static_cast<const Out*>(cta.params.c), cta.params.c_stride, cta.m(), cta.n()};
-            epilogue::read<C::kSwapped>(reinterpret_cast<Value(&)[kCount]>(c), addend, row + own_row(),
-                                        [&](uint32_t i) { return columns.at(first + own_column() + i); });
-        }
+    __device__ __forceinline__ void read_addend(Value (&c)[kCount], uint32_t row, uint32_t first, const Columns<C>& columns) const {
+        const epilogue::Addend<Out> addend{static_cast<const Out*>(cta.params.c), cta.params.c_stride, cta.m(), cta.n()};
+        epilogue::read<C::kSwapped>(c, addend, row + own_row(), [&](uint32_t i) { return columns.at(first + own_column() + i); });
+    }
+
+    template <int kCount>
+    __device__ __forceinline__ void read_ahead(Value (&c)[P::kSlabValues], uint32_t row, uint32_t first, const Columns<C>& columns) const {
+        if constexpr (C::kAddend == kRead && C::kReadsAhead) read_addend(reinterpret_cast<Value(&)[kCount]>(c), row, first, columns);
     }
 
     __device__ __forceinline__ void send_box(const TensorMap* map, uint32_t smem, uint32_t inner, uint32_t outer) const {
@@ -229,7 +239,7 @@ struct MathWarpgroup {
     __device__ __forceinline__ void store(const Sum (&sums)[kCount], uint32_t row, const Columns<C>& columns, uint32_t first) {
         if ((C::kSwapped ? columns.at(first) : row) >= cta.m()) return;
         Value c[P::kSlabValues];
-        read_addend<columns_of_slab<kCount>(0) / 2>(c, row, first, columns);
+        read_ahead<columns_of_slab<kCount>(0) / 2>(c, row, first, columns);
         store_slabs<kCount, 0>(sums, row, columns, first, c);
     }
 
@@ -248,8 +258,8 @@ struct MathWarpgroup {
         constexpr bool kLast = kNext == kCount * 2;
         constexpr uint32_t kBox = C::kBoxColumns, kRest = kLast ? C::kRestColumns : 0, kBoxed = kColumns - kRest;
         Value value[kColumns / 2], next[P::kSlabValues];
-        if constexpr (!kLast) read_addend<columns_of_slab<kCount>(kNext) / 2>(next, row, first + kNext, columns);
-        finish_slab<kFirst>(value, sums, row, first + kFirst, c);
+        if constexpr (!kLast) read_ahead<columns_of_slab<kCount>(kNext) / 2>(next, row, first + kNext, columns);
+        finish_slab<kFirst>(value, sums, row, first + kFirst, columns, c);
         const uint32_t slab = claim_slab();
         if constexpr (C::kSwapped) {
             // Boxes of 128 bytes of D's columns, and as many rows as the slab has tokens.
