@@ -148,11 +148,11 @@ class GemmConfig:
     @property
     def max_accumulators(self) -> int:
         """Registers there are for sums; 0 where no such kernel is built."""
-        limits = ROWS_MAX_ACCUMULATORS if self.form.promotion == "rows" else MAX_ACCUMULATORS
-        limit = limits.get((self.tile.num_math_warpgroups, self.ctas_per_sm), 0)
-        if self.form.addend == "read" and self.ctas_per_sm == 1:
-            limit = max(0, limit - READ_REGISTERS)
-        return limit
+        key = self.tile.num_math_warpgroups, self.ctas_per_sm
+        if self.form.promotion == "rows":
+            return ROWS_MAX_ACCUMULATORS.get(key, 0)
+        reads = self.form.addend == "read" and self.ctas_per_sm == 1
+        return max(0, MAX_ACCUMULATORS.get(key, 0) - READ_REGISTERS * reads)
 
     @property
     def reads_ahead(self) -> bool:
