@@ -14,7 +14,7 @@ import torch
 from .. import wgrad_gemm_fp8_fp8_fp32_nt
 from ..dtypes import BF16, E4M3, FP32, INT8, INT32
 from ..problem import GemmProblem
-from ..quant.recipe import PER_CHANNEL, PER_TENSOR, ROW_1X128
+from ..quant.recipe import PER_CHANNEL, PER_TENSOR, ROW_1X128, ScaleRecipe
 from .dense_suite import FP8_BLOCK, NK, SHAPES, scaled_mm, takes_fp8
 from .suite import Maker, Operands, Suite
 from .timing import Call
@@ -35,32 +35,18 @@ def torch_row(sets: Sequence[Operands]) -> list[Call]:
     return [scaled_mm(s, s.scales[0], s.scales[1].t(), use_fast_accum=True) for s in sets]
 
 
-def _tensor_peers(m: int, n: int, k: int) -> dict[str, Maker]:
-    return {"cublas_tensor": cublas_tensor} if takes_fp8(n, k) else {}
+def _fp8_after_k(kind: str, title: str, recipe: ScaleRecipe, peer: Maker) -> Suite:
+    """Return the suite of FP8 products with one kind of scales after all of K, beside one peer."""
+    problem = GemmProblem(0, 0, 0, scale_a=recipe, scale_b=recipe, promoted=False)
+
+    def peers(m: int, n: int, k: int) -> dict[str, Maker]:
+        return {peer.__name__: peer} if takes_fp8(n, k) else {}
+
+    return Suite(kind, title, SHAPES, problem, (peer.__name__,), peers, clock=False)
 
 
-def _row_peers(m: int, n: int, k: int) -> dict[str, Maker]:
-    return {"torch_row": torch_row} if takes_fp8(n, k) else {}
-
-
-FP8_TENSOR = Suite(
-    "dense_fp8_tensor",
-    "FP8, one scale a tensor",
-    SHAPES,
-    GemmProblem(0, 0, 0, scale_a=PER_TENSOR, scale_b=PER_TENSOR, promoted=False),
-    ("cublas_tensor",),
-    _tensor_peers,
-    clock=False,
-)
-FP8_ROW = Suite(
-    "dense_fp8_row",
-    "FP8, one scale a row and a column",
-    SHAPES,
-    GemmProblem(0, 0, 0, scale_a=PER_CHANNEL, scale_b=PER_CHANNEL, promoted=False),
-    ("torch_row",),
-    _row_peers,
-    clock=False,
-)
+FP8_TENSOR = _fp8_after_k("dense_fp8_tensor", "FP8, one scale a tensor", PER_TENSOR, cublas_tensor)
+FP8_ROW = _fp8_after_k("dense_fp8_row", "FP8, one scale a row and a column", PER_CHANNEL, torch_row)
 
 
 # --- BF16, INT8 ---------------------------------------------------------------------------------

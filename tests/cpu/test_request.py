@@ -369,7 +369,7 @@ D = torch.full((M + 1, N + 8), 7.0, dtype=torch.bfloat16)
     [
         (
             {"out": D[:M, :N], "c": D[1:, :N]},
-            r"c: memory must be D itself.* overlap D's; pass c.clone",
+            r"c: memory must be D itself.* overlaps D's; pass c.clone",
         ),
         ({"out": D[:M, :N], "c": D[:M, 8:]}, r"c: memory must be D itself.*; pass c.clone\(\)"),
         ({"out": D[:M, :N], "out_dtype": torch.float32}, "out: dtype must be torch.float32, got"),
@@ -416,3 +416,20 @@ def test_no_rows_or_no_columns_do_nothing(form, m, n, rng):
 
 def test_tensors_are_named_in_the_order_of_the_formula():
     assert Tensors._fields == ("a", "sfa", "b", "sfb", "c", "d")
+
+
+def test_columns_of_one_buffer_are_apart():
+    x, w = torch.randn(5, 32).bfloat16(), torch.randn(16, 32).bfloat16()
+    both = torch.randn(5, 32).bfloat16()
+    d, c = both[:, :16], both[:, 16:]
+    wanted = (x.double() @ w.double().T + c.double()).float()
+    deep_gemm.matmul(x, w, d, c=c)
+    torch.testing.assert_close(d.float(), wanted, rtol=2**-8, atol=2**-8)
+
+
+def test_weights_that_are_transposed_first_are_not_static():
+    a, b = torch.zeros(16, 64, dtype=torch.int8), torch.zeros(64, 32, dtype=torch.int8)
+    d = torch.zeros(16, 32, dtype=torch.int32)
+    for turned, static_b in ((b.t(), False), (b.t().contiguous(), True)):
+        tensors = Tensors(a, None, turned, None, None, d)
+        assert problem_of(tensors, Options(static_b=True), 1.0, 1.0).static_b == static_b

@@ -11,6 +11,8 @@
 #include <memory>
 #include <thread>
 
+#include "bits.hpp"
+
 struct Index {
     unsigned x;
 };
@@ -148,16 +150,6 @@ static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     unsigned result = 0;
     for (int i = 0; i < 4; ++i) result |= (both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
     return result;
-}
-static unsigned __float_as_uint(float x) {
-    unsigned bits;
-    std::memcpy(&bits, &x, sizeof(x));
-    return bits;
-}
-static float __uint_as_float(unsigned bits) {
-    float x;
-    std::memcpy(&x, &bits, sizeof(x));
-    return x;
 }
 static float __fmul_rn(float x, float y) { return x * y; }
 static float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }

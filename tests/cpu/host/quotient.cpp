@@ -4,21 +4,13 @@
 #include <cstdint>
 #include <random>
 
+#include "bits.hpp"
+
 static float __fmul_rn(float x, float y) { return x * y; }
 static float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
 static float __fdiv_rn(float x, float y) { return x / y; }
 static float __frcp_rn(float x) { return 1.0f / x; }
 static int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
-static unsigned __float_as_uint(float x) {
-    unsigned bits;
-    std::memcpy(&bits, &x, sizeof(x));
-    return bits;
-}
-static float __uint_as_float(unsigned bits) {
-    float x;
-    std::memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 static unsigned __byte_perm(unsigned, unsigned, unsigned) { return 0; }
 struct uint4 {
     unsigned x, y, z, w;
