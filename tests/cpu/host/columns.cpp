@@ -37,13 +37,8 @@ void show(GemmParams& params, uint32_t grid) {
 }  // namespace deep_gemm
 
 #include "cases.inc"  // show_case(index, params, grid)
+#include "launch.hpp"
 
 int main() {
-    deep_gemm::GemmParams params{};
-    auto& tiles = params.tiles;
-    unsigned index, grid;
-    while (std::scanf("%u %u %u %u %u %u %u %u %u", &index, &params.m, &params.n, &params.k, &tiles.clusters_m, &tiles.clusters_n,
-                      &tiles.band, &tiles.band_on_m, &grid) == 9) {
-        deep_gemm::show_case(index, params, grid);
-    }
+    for (Launch launch; launch.read();) deep_gemm::show_case(launch.index, launch.params, launch.grid);
 }

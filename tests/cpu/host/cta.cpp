@@ -66,16 +66,12 @@ void show(const GemmParams& params, uint32_t grid) {
 }  // namespace deep_gemm
 
 #include "cases.inc"  // show_case(index, params, grid)
+#include "launch.hpp"
 
 int main() {
-    deep_gemm::GemmParams params{};
-    params.map_a.words[0] = 0;
-    params.map_b.words[0] = 1;
-    params.map_extra.words[0] = 2;
-    auto& tiles = params.tiles;
-    unsigned index, grid;
-    while (std::scanf("%u %u %u %u %u %u %u %u %u", &index, &params.m, &params.n, &params.k, &tiles.clusters_m, &tiles.clusters_n,
-                      &tiles.band, &tiles.band_on_m, &grid) == 9) {
-        deep_gemm::show_case(index, params, grid);
-    }
+    Launch launch;
+    launch.params.map_a.words[0] = 0;
+    launch.params.map_b.words[0] = 1;
+    launch.params.map_extra.words[0] = 2;
+    while (launch.read()) deep_gemm::show_case(launch.index, launch.params, launch.grid);
 }

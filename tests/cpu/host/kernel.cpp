@@ -245,20 +245,18 @@ void show(GemmParams& params, uint32_t grid) {
 }  // namespace deep_gemm
 
 #include "cases.inc"  // show_case(index, params, grid)
+#include "launch.hpp"
 
 static void read(unsigned long long (&words)[16], int count) {
     for (int i = 0; i < count; ++i) std::scanf("%llu", &words[i]);
 }
 
 int main() {
-    deep_gemm::GemmParams params{};
-    auto& tiles = params.tiles;
-    unsigned index, grid;
-    while (std::scanf("%u %u %u %u %u %u %u %u %u", &index, &params.m, &params.n, &params.k, &tiles.clusters_m, &tiles.clusters_n,
-                      &tiles.band, &tiles.band_on_m, &grid) == 9) {
+    for (Launch launch; launch.read();) {
+        auto& params = launch.params;
         std::scanf("%u %u %u %u", &params.stage_bytes, &params.early_blocks, &in_place, &layout);
         for (auto* map : {&params.map_a, &params.map_b, &params.map_extra}) read(map->words, 7);
         for (auto* map : {&params.map_d, &params.map_rest}) read(map->words, 3);
-        deep_gemm::show_case(index, params, grid);
+        deep_gemm::show_case(launch.index, launch.params, launch.grid);
     }
 }
