@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from deep_gemm.testing import record, summary
+from deep_gemm.testing.section import Section
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
 RECORD = ROOT / "benchmarks" / "results" / "h200.json"
 PEERS = ROOT / "benchmarks" / "peers" / "h200.json"
-BEGIN, END = "<!-- performance: begin -->", "<!-- performance: end -->"
+SECTION = Section(ROOT / "README.md", "performance")
 SHOWN_M = (1, 16, 64, 128, 512, 1024, 4096, 8192)
 NOTHING = "No record is committed yet; `make gpu-bench` on a Hopper GPU writes one."
 # Where the record holds both forms of the call.
@@ -138,11 +138,6 @@ def _calls(found: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def section(readme: str) -> str:
-    """Return what stands between the markers of a README."""
-    return readme.split(BEGIN)[1].split(END)[0].strip()
-
-
 def current() -> str:
     """Return the section as the committed record gives it."""
     return render(record.read(RECORD), json.loads(PEERS.read_text()))
@@ -151,11 +146,10 @@ def current() -> str:
 def main(write: Annotated[bool, typer.Option(help="Put it into README.md.")] = False) -> None:
     """Print the performance section, or write it into README.md."""
     text = current()
-    if not write:
+    if write:
+        SECTION.write(text)
+    else:
         typer.echo(text)
-        return
-    before, rest = README.read_text().split(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ import typer
 from deep_gemm import Advice, advise
 from deep_gemm.cli import demo
 from deep_gemm.nn import RECIPES, QuantLinear, convert
+from deep_gemm.testing.section import Section
 
-README = Path(__file__).resolve().parent.parent / "README.md"
-BEGIN, END = "<!-- minilm: begin -->", "<!-- minilm: end -->"
+SECTION = Section(Path(__file__).resolve().parent.parent / "README.md", "minilm")
 
 SENTENCES = (
     "The ferry leaves the island at six and reaches the harbour before dark.",
@@ -163,11 +163,10 @@ def main(
             typer.echo(f"{name}: {found}\n")
         return
     text = render(measure(device))
-    if not write:
+    if write:
+        SECTION.write(text)
+    else:
         typer.echo(text)
-        return
-    before, rest = README.read_text().split(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

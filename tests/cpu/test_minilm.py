@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,6 @@ from deep_gemm.cli import demo
 from deep_gemm.nn import RECIPES
 
 from .script_kit import load_script
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Cosine similarity to FP32, the least of 8 sentences.
 LEAST_COSINE = {
@@ -51,8 +48,7 @@ def test_weights_shrink_by_the_element_size(rows):
 
 def test_readme_shows_these_figures(minilm, rows):
     """To what processors differ by in the order of their sums, and roundings that this flips."""
-    readme = (ROOT / "README.md").read_text()
-    shown = readme.split(minilm.BEGIN)[1].split(minilm.END)[0].strip().splitlines()
+    shown = minilm.SECTION.read().splitlines()
     fresh = minilm.render(list(rows.values())).splitlines()
     assert len(shown) == len(fresh)
     for old, new in zip(shown, fresh, strict=True):

@@ -303,7 +303,7 @@ def test_the_card_is_kept_busy_for_as_long_as_asked(monkeypatch: pytest.MonkeyPa
 
 
 def test_readme_shows_what_the_record_gives() -> None:
-    assert table.section(table.README.read_text()) == table.current()
+    assert table.SECTION.read() == table.current()
 
 
 def test_performance_section_is_rendered_from_figures() -> None:
