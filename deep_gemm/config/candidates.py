@@ -18,7 +18,6 @@ _NO_STORE = StoreConfig(0, 0, 0)
 # small for their registers.
 MAX_STAGED, MAX_STAGED_BLOCK = 16 << 10, 36 << 10
 _WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}  # by BLOCK_M
-# K split over a cluster: (BLOCK_M, BLOCK_N, split_k, cluster_m, cluster_n, ctas_per_sm).
 # Tiles whose sums stay in the tensor core.
 DIRECT_TILES = (
     (64, 32), (64, 64), (64, 96), (64, 128), (64, 160), (64, 192), (64, 256),
@@ -26,6 +25,9 @@ DIRECT_TILES = (
     (128, 192), (128, 208), (128, 224), (128, 256),
     (192, 128), (192, 192), (256, 64), (256, 96), (256, 112), (256, 128),
 )  # fmt: skip
+# Of such, tiles that belong to one warpgroup of two.
+PING_PONG_TILES = ((64, 192), (64, 256), (128, 96), (128, 128), (128, 160), (128, 192))
+# K split over a cluster: (BLOCK_M, BLOCK_N, split_k, cluster_m, cluster_n, ctas_per_sm).
 _SPLIT = (
     (64, 32, 2, 1, 1, 1), (64, 32, 2, 1, 1, 2), (64, 32, 4, 1, 1, 1),
     (64, 64, 2, 1, 1, 1), (64, 64, 4, 1, 1, 1), (64, 64, 4, 2, 1, 1), (64, 64, 8, 1, 1, 1),
@@ -88,6 +90,10 @@ def _direct() -> Iterator[GemmConfig]:
         if block_m <= 128 and block_n <= 128:
             for split_k in (2, 4):
                 yield GemmConfig(tile, 1, 1, 0, _NO_STORE, split_k)
+    for block_m, block_n in PING_PONG_TILES:
+        for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2)):
+            tile = TileConfig(block_m, block_n, 2, ping_pong=True)
+            yield GemmConfig(tile, cluster_m, cluster_n, 0, _NO_STORE)
     for block_m, block_n in SWAPPED_K_BLOCK_CYCLES:
         for split_k, ctas_per_sm in _SWAPPED[block_m]:
             yield GemmConfig(

@@ -43,6 +43,7 @@ LONE_K_BLOCK_CYCLES = {
 
 CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
 FILL_BYTES = 80.0  # per cycle, into the shared memory of an SM
+PING_PONG_EXPOSED = 0.25  # of the end of a tile where another warpgroup's tile goes on
 CAMPING_BYTES = 8192  # reads of rows that lie a multiple of this apart are slower
 CAMPING_SPLITS = 4  # at so many places of K at once they spread again
 EARLY_HBM_US = 4.2e6  # bytes of B per microsecond that are read before the kernel ahead has ended
@@ -88,6 +89,7 @@ class Fit:
     load_latency: float
     cluster_cycles: float
     small_cluster_cycles: float
+    small_split_cycles: float
     tile_cycles: float
     tile_area_cycles: float
     exchange_us: float
@@ -96,6 +98,7 @@ class Fit:
     power_per_row: float
     camping: float
     last_store: float
+    last_tile: float = 0.0
     sm_bytes: float = float("inf")
     block_cycles: float = 0.0
     shared_bytes: float = 128.0
@@ -106,13 +109,13 @@ class Fit:
 
 PROMOTED = Fit(
     fixed_us=2.35, idle_sms_us=0.356, resident_us=0.01, large_cluster_us=0.25, load_latency=402,
-    cluster_cycles=41.6, small_cluster_cycles=7.9, tile_cycles=529, tile_area_cycles=661,
+    cluster_cycles=41.6, small_cluster_cycles=7.9, small_split_cycles=0, tile_cycles=529, tile_area_cycles=661,
     exchange_us=0.311, exchange_bytes=17.4, power_flops=2.86e9, power_per_row=73.1,
     camping=0.11, last_store=0.72,
 )  # fmt: skip
 DIRECT = Fit(
     fixed_us=1.41, idle_sms_us=0.538, resident_us=0.01, large_cluster_us=0.298, load_latency=402,
-    cluster_cycles=37.9, small_cluster_cycles=0, tile_cycles=717, tile_area_cycles=605,
+    cluster_cycles=37.9, small_cluster_cycles=0, small_split_cycles=0, tile_cycles=717, tile_area_cycles=605,
     exchange_us=0.265, exchange_bytes=17.8, power_flops=2.46e9, power_per_row=38.1,
     camping=0.0943, last_store=1.62, sm_bytes=57.1e3, block_cycles=60, shared_bytes=242,
     slab_cycles=348, reread=0.169, column_cluster_cycles=25.9,
@@ -145,7 +148,7 @@ def estimate(
     per_block = _both(_SHARPNESS, compute, fill) + _cluster_cycles(config)
     parts = {
         "mma" if compute >= fill else "copies": waves
-        * (k_blocks * per_block + _tile_cycles(config))
+        * (k_blocks * per_block + _tile_cycles(config) * _exposed(config, waves))
         / CLOCK_MHZ,
         "device memory": _memory_us(problem, config, device, slots),
         "power": _power_us(problem, config),
@@ -158,6 +161,11 @@ def estimate(
         blocks = early_blocks(config, problem.k, ctas, device.sm_count)
         us -= _early_us(config, blocks, ctas)
     return Estimate(us, waves, per_block, max(parts, key=lambda name: parts[name]))
+
+
+def _exposed(config: GemmConfig, waves: int) -> float:
+    """Return the share of the ends of tiles that is not hidden under other tiles' MMAs."""
+    return PING_PONG_EXPOSED + (1 - PING_PONG_EXPOSED) / waves if config.tile.ping_pong else 1.0
 
 
 def _transpose_us(problem: GemmProblem, device: DeviceSpec) -> float:
@@ -229,9 +237,11 @@ def _fill_cycles(problem: GemmProblem, config: GemmConfig) -> float:
 
 
 def _cluster_cycles(config: GemmConfig) -> float:
+    fit = _fit(config)
+    if config.tile.block_m == WAVE_M and not config.swapped and config.split_k > 1:
+        return fit.small_split_cycles
     if config.multicast == 1 or (config.tile.block_m == WAVE_M and config.split_k > 1):
         return 0.0
-    fit = _fit(config)
     if config.tile.block_m == WAVE_M:
         return fit.small_cluster_cycles
     return fit.cluster_cycles - fit.column_cluster_cycles * (config.cluster_m > 1)
@@ -256,7 +266,8 @@ def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, slo
     last = tiles - (waves - 1) * slots
     rate = min(device.hbm_bytes_per_us, last * config.cluster * _fit(config).sm_bytes)
     moved *= 1 + last / tiles * (device.hbm_bytes_per_us / rate - 1)
-    return moved / device.hbm_bytes_per_us * (1 + _fit(config).camping * camping)
+    us = moved / device.hbm_bytes_per_us * (1 + _fit(config).camping * camping)
+    return us + _fit(config).last_tile * _tile_cycles(config) / CLOCK_MHZ
 
 
 def _last_output_bytes(problem: GemmProblem, waves: int) -> float:

@@ -27,7 +27,7 @@ def _tile(config: GemmConfig) -> list[str]:
             f"{tile.num_math_warpgroups} math warpgroups with {config.ctas_per_sm} CTAs an SM; "
             "1 to 3 fit the registers of an SM, 1 or 2 twice"
         ]
-    if tile.block_m % (WAVE_M * tile.num_math_warpgroups) or not 0 < tile.block_m <= 256:
+    if tile.block_m % (WAVE_M * tile.sharing) or not 0 < tile.block_m <= 256:
         found.append(f"BLOCK_M = {tile.block_m} is not whole waves of 64 rows, or is over 256")
     if tile.block_n % 8 or not 8 <= tile.block_n <= 256:
         found.append(f"BLOCK_N = {tile.block_n}; wgmma takes multiples of 8 from 8 to 256")
@@ -46,6 +46,8 @@ def _form(config: GemmConfig) -> list[str]:
     form, block_n, found = config.form, config.tile.block_n, []
     if form.integer and block_n > 24 and block_n % 16:
         found.append(f"BLOCK_N = {block_n}; wgmma of INT8 takes 8, 24 and multiples of 16")
+    if config.tile.ping_pong and (form.promotion != "none" or config.split_k > 1):
+        found.append("tiles of single warpgroups by turns, where sums are promoted, or K is split")
     if form.promotion == "rows" and (config.swapped or config.tile.waves > 1):
         found.append("1x128 scales of both operands with tokens as columns, or several waves")
     if form.addend != "none" and block_n % config.piece_n:

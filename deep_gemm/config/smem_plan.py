@@ -31,19 +31,20 @@ def plan(config: GemmConfig) -> SmemPlan:
 
     A stage holds BLOCK_M + BLOCK_N rows of 128 bytes and the scales along K: one of each token
     (room for whole warps) and 16 bytes of those of the weights' blocks, or 32 bytes for each of
-    both. Scales after all of K are there once, for the tile's rows and columns. Where K is split,
-    every CTA is sent its piece of each other's sums.
+    both. Scales after all of K are there for the rows and columns of each tile that is in work.
+    Where K is split, every CTA is sent its piece of each other's sums.
     """
     tile, store, stages, form = config.tile, config.store, config.num_stages, config.form
     slab = WAVE_M * store.slab_columns * form.d.bytes
     exchanged = (config.split_k - 1) * tile.num_math_warpgroups * WAVE_M * config.piece_n * 4
+    vectors = -(-(tile.block_m + tile.block_n) * 4 // 16) * 16
     return SmemPlan(
         operands=stages * config.stage_rows * ROW_BYTES,
         output=tile.num_math_warpgroups * store.num_buffers * slab,
         exchange=exchanged,
         scales=stages * _scales_of_stage(config),
-        vectors=-(-(tile.block_m + tile.block_n) * 4 // 16) * 16 if form.scaled else 0,
-        barriers=2 * 8 * (stages + 2),
+        vectors=tile.at_once * vectors if form.scaled else 0,
+        barriers=2 * 8 * (stages + 1 + tile.at_once),
     )
 
 

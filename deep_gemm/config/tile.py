@@ -34,16 +34,30 @@ class TileConfig:
     """What one CTA computes: BLOCK_M x BLOCK_N outputs, by so many math warpgroups.
 
     BLOCK_M rows are dealt to wgmma by 64, BLOCK_N columns are its n.
+
+    ping_pong: the warpgroups do not share a tile, but work on tiles of their own and take turns at
+        the tensor core, so that one's MMAs run while another's results leave.
     """
 
     block_m: int
     block_n: int
     num_math_warpgroups: int
+    ping_pong: bool = False
+
+    @property
+    def at_once(self) -> int:
+        """Tiles that a CTA works on at once."""
+        return self.num_math_warpgroups if self.ping_pong else 1
+
+    @property
+    def sharing(self) -> int:
+        """Math warpgroups that work on one tile."""
+        return self.num_math_warpgroups // self.at_once
 
     @property
     def waves(self) -> int:
         """64-row slices of the tile that one warpgroup works through in turn."""
-        return self.block_m // (WAVE_M * self.num_math_warpgroups)
+        return self.block_m // (WAVE_M * self.sharing)
 
     @property
     def threads(self) -> int:
@@ -209,6 +223,7 @@ class GemmConfig:
         name += f"_k{self.split_k}" if self.split_k > 1 else ""
         name += "_t" if self.swapped else ""
         name += f"_r{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
+        name += "_p" if t.ping_pong else ""
         name += "" if self.form == BLOCK_SCALED else f"_{self.form.name}"
         return name + "".join(f"_{x}{v}" for x, v in zip("mnk", self.compiled, strict=True) if v)
 
@@ -224,7 +239,7 @@ class GemmConfig:
         cluster = shared.get((self.cluster_m, self.cluster_n), f"{self.cluster_m}x{self.cluster_n}")
         parts = [
             f"tile {t.block_m} rows of {rows} x {t.block_n} of {columns} x {self.form.block_k}",
-            f"{t.num_math_warpgroups} math warpgroups",
+            f"{t.num_math_warpgroups} math warpgroups" + ", a tile each by turns" * t.ping_pong,
             f"K split over {self.split_k}" if self.split_k > 1 else "",
             cluster,
             f"{self.num_stages} stages",

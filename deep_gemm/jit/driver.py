@@ -171,6 +171,8 @@ def device_attributes(index: int) -> DeviceAttributes:
 
 # --- kernels ------------------------------------------------------------------------------------
 
+INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: this thread has not used the GPU before
+
 _load_lock = threading.Lock()
 _loaded: dict[tuple[str, int], Function] = {}
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+# What the kernels of this package are compiled with.
+OPTIONS = (
+    "--gpu-architecture=sm_90a",
+    "--std=c++17",
+    "--device-as-default-execution-space",
+)
+
 
 @dataclass(frozen=True)
 class TranslationUnit:

@@ -15,6 +15,7 @@ from ..errors import UnsupportedError
 from ..quant.layout import ceil_div
 from ..quant.recipe import PER_CHANNEL, PER_COLUMN, PER_TENSOR, ScaleRecipe
 from . import simple
+from .current import current_device, current_stream
 
 INPUTS = {torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16"}
 OUTPUTS = {torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2", torch.int8: "Int8"}
@@ -238,7 +239,7 @@ def cast(
     says no. Launches once for each matrix, or once for all where rows of several go together.
     """
     index = x.device.index
-    if simple.current_device() != index:
+    if current_device() != index:
         with torch.cuda.device(index):
             return cast(x, q, sf, recipe, power_of_two=power_of_two, given=given, counted=counted)
     if not counted:
@@ -376,7 +377,7 @@ _lock = threading.Lock()
 
 def _memory(device_index: int) -> _Memory:
     """Return the memory of a device's current stream."""
-    handle = (device_index, simple.current_stream(device_index))
+    handle = (device_index, current_stream(device_index))
     found = _memories.get(handle)
     if found is None:
         with _lock:

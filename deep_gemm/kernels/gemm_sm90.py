@@ -10,14 +10,9 @@ from ..config.smem_plan import plan as smem_plan
 from ..config.tile import BOX_MN, ROW_BYTES, SWIZZLED_BYTES, WAVE_M, GemmConfig
 from ..jit import tensor_map
 from ..jit.source import MmaShape, render
-from ..jit.unit import TranslationUnit
+from ..jit.unit import OPTIONS, TranslationUnit
 from ..problem import BLOCK_SCALED, Form
 
-OPTIONS = (
-    "--gpu-architecture=sm_90a",
-    "--std=c++17",
-    "--device-as-default-execution-space",
-)
 # enum Promotion and enum AddendMode of the kernel.
 PROMOTIONS = ("none", "unit", "block", "rows")
 ADDENDS = ("none", "read", "reduce")
@@ -230,6 +225,7 @@ def _constants(config: GemmConfig) -> dict[str, int | str]:
         "kPieceN": config.piece_n,
         "kMathWarpgroups": config.tile.num_math_warpgroups,
         "kPartials": config.partials,
+        "kPingPong": int(config.tile.ping_pong),
         "kM": config.compiled[0],
         "kN": config.compiled[1],
         "kK": config.compiled[2],

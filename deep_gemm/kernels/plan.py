@@ -24,8 +24,6 @@ from ..problem import GemmProblem
 from . import gemm_sm90
 from .gemm_sm90 import GemmParams, Operands
 
-_INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: this thread has not used the GPU before
-
 
 def load(config: GemmConfig, device_index: int, may_load: bool = True) -> Function:
     """Return the kernel of a configuration, compiled and loaded where it was not yet.
@@ -109,7 +107,7 @@ class LaunchPlan:
                 self._point_at(operands)
                 self._launcher.launch(stream)
             except CudaError as error:
-                if error.code != _INVALID_CONTEXT:
+                if error.code != driver.INVALID_CONTEXT:
                     raise
                 driver.make_current(self.device_index)
                 self._point_at(operands)

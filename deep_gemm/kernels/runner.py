@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -12,12 +11,9 @@ from ..errors import UnsupportedError
 from ..jit import driver
 from ..problem import GemmProblem
 from ..request import Tensors
+from .current import current_device, current_stream
 from .gemm_sm90 import Operands
 from .plan import LaunchPlan
-
-# torch's own look-ups without the objects its public forms make at every call.
-_current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
-_current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def runner(problem: GemmProblem, tensors: Tensors) -> Callable[[Tensors, float, float], None]:
@@ -70,7 +66,7 @@ class Runner:
             for name, address in zip(("a", "b", "d", "c"), (*operands, at_c), strict=True):
                 checks.address(name, address)
         device = self._device
-        if _current_device() != device:
+        if current_device() != device:
             with torch.cuda.device(device):
                 self(tensors, alpha, beta)
             return
@@ -79,7 +75,7 @@ class Runner:
             self._one if sfb is None else sfb.data_ptr(),
             at_c,
         )
-        self._launch(operands, others, (alpha, beta), _current_stream(device))
+        self._launch(operands, others, (alpha, beta), current_stream(device))
 
 
 def operands_of(problem: GemmProblem, t: Tensors) -> Operands:

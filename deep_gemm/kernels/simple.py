@@ -18,19 +18,8 @@ from ..errors import CudaError, UnsupportedError
 from ..jit import build, driver, key_of
 from ..jit.launch import Launcher
 from ..jit.source import render
-from ..jit.unit import TranslationUnit
-
-OPTIONS = (
-    "--gpu-architecture=sm_90a",
-    "--std=c++17",
-    "--device-as-default-execution-space",
-)
-
-_INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: this thread has not used the GPU before
-
-# torch's own look-ups without the objects its public forms make at every call.
-current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
-current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+from ..jit.unit import OPTIONS, TranslationUnit
+from .current import current_device, current_stream
 
 
 class Divider(ctypes.Structure):
@@ -137,7 +126,7 @@ class SimpleKernel:
             try:
                 self._launcher.launch(stream)
             except CudaError as error:
-                if error.code != _INVALID_CONTEXT:
+                if error.code != driver.INVALID_CONTEXT:
                     raise
                 driver.make_current(device)
                 self._launcher.launch(stream)

@@ -21,10 +21,14 @@ def config_of(
     split_k: int = 1,
     cluster_m: int = 1,
     cluster_n: int = 1,
+    *,
+    ping_pong: bool = False,
     **rest: Any,
 ) -> GemmConfig:
     """Return a configuration, legal or not, with its store path and as many stages as fit."""
-    tile, unknown = TileConfig(block_m, block_n, WARPGROUPS[block_m]), StoreConfig(0, 0, 0)
+    warpgroups = 2 if ping_pong else WARPGROUPS[block_m]
+    tile = TileConfig(block_m, block_n, warpgroups, ping_pong)
+    unknown = StoreConfig(0, 0, 0)
     return complete(GemmConfig(tile, cluster_m, cluster_n, 0, unknown, split_k, **rest), H200)
 
 

@@ -154,9 +154,9 @@ def check_sizes(config):
     along_k = {"block": tokens + 4, "rows": tokens + weights}.get(config.form.promotion, 0)
     assert regions.scales // stages >= 4 * along_k
     assert (regions.scales > 0) == (along_k > 0)
-    assert regions.vectors >= (4 * sum(extents) if config.form.scaled else 0)
+    assert regions.vectors >= (4 * tile.at_once * sum(extents) if config.form.scaled else 0)
     assert (regions.vectors > 0) == config.form.scaled
-    assert regions.barriers == 8 * 2 * (stages + 2)
+    assert regions.barriers == 8 * 2 * (stages + 1 + tile.at_once)
 
 
 @each_form

@@ -2,8 +2,9 @@
 
 Producers fill shared memory, the tensor core reads it through the kernel's own descriptors, and the
 math threads promote, exchange, scale, add C and store, one thread at a time; each k-block has a
-stage, and each CTA one tile. Every element of D must have the very bits that the formula gives.
-Left out are what barriers order, the rounding to 16 bits, and the tensor core's own.
+stage, and each CTA one tile, or two where its warpgroups have tiles of their own. Every element of
+D must have the very bits that the formula gives. Left out are what barriers order, the rounding to
+16 bits, and the tensor core's own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ SWAPPED = (
     ((64, 16), (128, 24), (256, 32)),
     ((64, 32, 4), (64, 32, 2, 1, 2), (64, 24, 3)),
 )
+# Two warpgroups with tiles of their own, where sums stay in the tensor core.
+PING_PONG = (((64, 192), (128, 96)), ((128, 128, 1, 2, 1), (64, 256, 1, 1, 2), (128, 160, 1, 1, 2)))
 # Beyond them: extra columns of every width, shares that do not come out even, widths that are no
 # whole boxes of an operand or of the output.
 OF_FORM = {
@@ -54,19 +57,24 @@ OF_FORM_SWAPPED = {
 }
 
 
-def legal(form, shapes, swapped):
-    made = (config_of(*shape, form=FORMS[form], swapped=swapped) for shape in shapes)
+def legal(form, shapes, **rest):
+    made = (config_of(*shape, form=FORMS[form], **rest) for shape in shapes)
     return [config for config in made if not reasons(config, H200)]
 
 
 def configs_of(index, form):
     """Return what of these can be built, of every line the first from the index-th on."""
     found = []
-    for lines, own, swapped in ((PLAIN, OF_FORM, False), (SWAPPED, OF_FORM_SWAPPED, True)):
+    kinds = (
+        (PLAIN, OF_FORM, {}),
+        (PING_PONG, {}, {"ping_pong": True}),
+        (SWAPPED, OF_FORM_SWAPPED, {"swapped": True}),
+    )
+    for lines, own, kind in kinds:
         for line in lines:
             at = index % len(line)
-            found += legal(form, line[at:] + line[:at], swapped)[:1]
-        found += legal(form, own.get(form, ()), swapped)
+            found += legal(form, line[at:] + line[:at], **kind)[:1]
+        found += legal(form, own.get(form, ()), **kind)
     return list(dict.fromkeys(found))
 
 
@@ -80,20 +88,17 @@ HALVES = EVERY[::2], EVERY[1::2]  # each a program, compiled at the same time
 def shapes_of(config):
     """Problems of one tile that is hardly there, of one that is not whole, and of several."""
     chance = random.Random(config.name)
-    step = config.form.block_k * config.split_k
-    rows, columns = (
-        config.tile.block_m * config.cluster_m,
-        config.tile.block_n * config.cluster_n,
-    )
+    tile, step = config.tile, config.form.block_k * config.split_k
+    rows, columns = tile.block_m * config.cluster_m, tile.block_n * config.cluster_n
     for extents, parts in (
         ((chance.randint(1, 8), 8), 1),
         ((chance.randint(rows // 2, rows + 9), columns - 8 * chance.randint(0, 1)), 2),
-        ((chance.randint(1, 80), columns + 8 * chance.randint(1, 9)), 3),
+        ((chance.randint(1, 80), (columns + 8 * chance.randint(1, 9)) * tile.at_once), 3),
     ):
         m, n = extents[::-1] if config.swapped else extents
         n = -(-n // 8) * 8
         m -= chance.randint(0, 7) if config.swapped else 0
-        most = min(parts, config.num_stages)
+        most = min(parts, config.num_stages // tile.at_once)
         yield m, n, step * most - chance.randint(0, step - 1)
 
 
@@ -131,12 +136,13 @@ def line_of(config, shape, variant, in_place):
     operands = Operands(m, n, k, *strides, n)
     maps, walk = tensor_maps(config, operands), walk_of(config, m, n, k)
     params = GemmParams()
+    clusters = -(-walk.clusters // config.tile.at_once)
     early = min(variant, config.num_stages)
     fill_params(params, config, operands, walk, early)
     loaded = [(0, maps["map_a"]), (1, maps["map_b"]), (1, maps.get("map_extra", maps["map_b"]))]
     stored = [maps["map_d"], maps.get("map_rest", maps["map_d"])]
     return (
-        *launch_numbers(config, m, n, k, walk, walk.clusters),
+        *launch_numbers(config, m, n, k, walk, clusters),
         *(params.stage_bytes, early, in_place, variant + form.scaled),
         *(x for of, box in loaded for x in described(of, box, (form.a_major, form.b_major)[of])),
         *(x for box in stored for x in (box.box_inner, box.box_outer, box.swizzle_bytes)),
@@ -156,6 +162,10 @@ def test_every_form_goes_through_every_kind_of_tile_it_allows():
         if FORMS[form].promotion != "rows":
             assert {c.split_k > 1 for c in configs if c.swapped} == {False, True}, form
             assert {c.tile.waves > 1 for c in plain} == {False, True}, form
+        direct = FORMS[form].promotion == "none"
+        assert (sum(c.tile.ping_pong for c in plain) == len(PING_PONG)) == direct, form
+    turns = {(c.tile.waves, c.form.scaled) for c in EVERY if c.tile.ping_pong}
+    assert turns == {(1, False), (1, True), (2, False), (2, True)}
     for promotion in ("none", "unit", "block", "rows"):
         of = [c for c in EVERY if c.form.promotion == promotion]
         assert {c.multicast > 1 for c in of} == {False, True}

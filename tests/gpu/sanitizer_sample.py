@@ -73,7 +73,7 @@ def widest(form: GemmProblem, index: int) -> config.GemmConfig:
     """Return the candidate with most registers for sums of, by the index, one kind."""
     device = config.from_index(torch.cuda.current_device())
     chosen = {
-        (c.swapped, c.split_k > 1, c.multicast > 1): c
+        (c.swapped, c.split_k > 1, c.multicast > 1, c.tile.ping_pong): c
         for c in sorted(config.candidates(device, form.form), key=lambda c: c.accumulators)
     }
     return list(chosen.values())[index % len(chosen)]

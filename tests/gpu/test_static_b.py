@@ -12,7 +12,7 @@ import deep_gemm
 from deep_gemm import config
 from deep_gemm.jit import TranslationUnit, build, driver
 from deep_gemm.jit.launch import Launcher
-from deep_gemm.kernels.gemm_sm90 import OPTIONS
+from deep_gemm.jit.unit import OPTIONS
 from deep_gemm.testing import poison
 from deep_gemm.testing.numerics import assert_bitwise_equal
 

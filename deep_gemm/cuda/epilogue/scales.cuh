@@ -31,27 +31,31 @@ struct RowScales {
 
 // Scales of each row and of each column. Their outer product is an MMA of its own: its operands are the scales, each cut
 // into three bf16 of 8 bits (x = x1 + x2 + x3, exactly), and their order along K pairs
-//     r1 r1 r1 r2 r2 r3   of a row with
-//     c1 c2 c3 c1 c2 c1   of a column, whose products sum up to r c (1 +- 2^-21).
+//     r1 r1 r2 r2 r1 r3   of a row with
+//     c1 c2 c1 c2 c3 c1   of a column, whose products sum up to r c (1 +- 2^-21).
 // Multiplied by the CUDA cores, a k-block's scales would be read and written as registers once more for every element,
 // beside the tensor core's own traffic, and a column's would be read by eight lanes of every warp.
-// NOTE: no infinity may meet a zero, so one stands alone.
 struct OuterScales {
     static constexpr uint32_t kBytes = 32;  // of a row or a column: 16 bf16, of which the second half are zeros
 
     // Where the first half of a row's lies: rows of 32 bytes, whose halves trade places in every other group of four.
     static __device__ __forceinline__ uint32_t place(uint32_t row) { return row * kBytes + (row / 4 % 2) * 16; }
 
-    static __device__ __forceinline__ void store(uint32_t scales, uint32_t row, float scale, bool of_row) {
-        // Cut off, the payload of a NaN may be all of it.
-        const uint32_t x1 = scale == scale ? __float_as_uint(scale) >> 16 : 0x7fc0;
-        const float rest1 = scale - __uint_as_float(x1 << 16);
-        const uint32_t x2 = __float_as_uint(rest1) >> 16;
-        const uint32_t x3 = __float_as_uint(rest1 - __uint_as_float(x2 << 16)) >> 16;
-        uint32_t pairs[3] = {of_row ? x1 << 16 | x1 : x2 << 16 | x1, of_row ? x2 << 16 | x1 : x1 << 16 | x3,
-                             of_row ? x3 << 16 | x2 : x1 << 16 | x2};
-        if ((x1 & 0x7f80) == 0x7f80) pairs[0] = x1, pairs[1] = 0, pairs[2] = 0;
-        ptx::store_shared(scales + place(row), int(pairs[0]), int(pairs[1]), int(pairs[2]), 0);
+    static __device__ __forceinline__ bool is_finite(float scale) { return (__float_as_uint(scale) & 0x7f800000) != 0x7f800000; }
+
+    static __device__ __forceinline__ void store(uint32_t place, float scale, bool of_row) {
+        const uint32_t x1 = __float_as_uint(scale);
+        const float rest = scale - __uint_as_float(x1 & 0xffff0000);
+        const uint32_t x2 = __float_as_uint(rest), x3 = __float_as_uint(rest - __uint_as_float(x2 & 0xffff0000));
+        // Upper halves, named by their bytes: 32 of the first operand, 76 of the second.
+        ptx::store_shared(place, int(__byte_perm(x1, x2, of_row ? 0x3232 : 0x7632)), int(__byte_perm(x1, x2, of_row ? 0x7676 : 0x7632)),
+                          int(__byte_perm(x1, x3, of_row ? 0x7632 : 0x3276)), 0);
+    }
+
+    // NOTE: no infinity may meet a zero, so one stands alone; and cut off, the payload of a NaN may be all of it.
+    static __device__ __forceinline__ void store_any(uint32_t place, float scale, bool of_row) {
+        if (is_finite(scale)) return store(place, scale, of_row);
+        ptx::store_shared(place, scale == scale ? int(__float_as_uint(scale) >> 16) : 0x7fc0, 0, 0, 0);
     }
 };
 

@@ -34,7 +34,7 @@ struct MathWarpgroup {
 
     __device__ __forceinline__ MathWarpgroup(const Cta<C>& cta, uint32_t warpgroup, uint32_t thread)
         : cta(cta), warpgroup(warpgroup), thread(thread), lane(thread % kWarpThreads) {
-        first_row = warpgroup * P::kWaves * 64;
+        first_row = C::kPingPong ? 0 : warpgroup * P::kWaves * 64;
         // NOTE: from a register that differs by thread, every MMA would be preceded by R2UR; the shuffle
         // tells the compiler that the value is the same for the warp.
         base_rows = __shfl_sync(~0u, mma::descriptor_low<C::kRowsMnMajor>(cta.stage_rows(0) + first_row * kRowBytes), 0);
@@ -49,6 +49,20 @@ struct MathWarpgroup {
         } else {
             if (lane < P::kMulticast) ptx::mbarrier_arrive_remote(cta.barriers.empty(stage), cta.first_sharer + lane);
         }
+    }
+
+    // Warpgroups with tiles of their own take turns at the tensor core, tile by tile.
+    // NOTE: a parity tells a stage's round from the next, not from the one after that. A turn is passed on when all of its
+    // stages have been full, so whoever takes it is in the round that it waits for.
+    __device__ __forceinline__ void begin_turns() const {
+        if (warpgroup == C::kMathWarpgroups - 1) pass_turn();
+    }
+    __device__ __forceinline__ void wait_turn() const {
+        if constexpr (C::kPingPong) ptx::named_barrier_sync(kTurnBarrier + warpgroup, 2 * kWarpgroupThreads);
+    }
+    __device__ __forceinline__ void pass_turn() const {
+        const uint32_t next = warpgroup + 1 == C::kMathWarpgroups ? 0 : warpgroup + 1;
+        if constexpr (C::kPingPong) ptx::named_barrier_arrive(kTurnBarrier + next, 2 * kWarpgroupThreads);
     }
 
     // Starts sums = rows . columns over one k-block of a stage, for one wave; or adds it to the sums.
@@ -155,6 +169,7 @@ struct MathWarpgroup {
     // The sums stay in the tensor core over all of K; a k-block's MMAs are started before those of the one before have ended.
     __device__ __forceinline__ void accumulate_directly(Sum (&total)[P::kWaves][P::kElements], uint32_t blocks) {
         uint32_t stage = at.stage;
+        wait_turn();
         for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
             cta.barriers.wait_full(at);
 #pragma unroll
@@ -165,6 +180,7 @@ struct MathWarpgroup {
             }
             stage = at.stage;
         }
+        pass_turn();
         ptx::wgmma_wait<0>();
 #pragma unroll
         for (uint32_t wave = 0; wave < P::kWaves; ++wave) ptx::fence_registers(total[wave]);
@@ -198,8 +214,9 @@ struct MathWarpgroup {
 #pragma unroll
         for (int i = 0; i < kCount; ++i) value[i] = static_cast<Value>(sums[kFirst / 2 + i]);
         if constexpr (kSame<Value, float>) {
-            const uint32_t rows = cta.vectors() + (row - tile_row + own_row()) * 4;
-            const uint32_t of_columns = cta.vectors() + (C::kBlockM + first + own_column()) * 4;
+            const uint32_t vectors = cta.vectors(C::kPingPong ? warpgroup : 0);
+            const uint32_t rows = vectors + (row - tile_row + own_row()) * 4;
+            const uint32_t of_columns = vectors + (C::kBlockM + first + own_column()) * 4;
             epilogue::scale<P::kScaled, C::kSwapped>(value, cta.params.alpha, rows, of_columns);
         }
         if constexpr (C::kAddend == kRead) {
@@ -294,10 +311,16 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
     using Sum = typename Mma::Sum;
     MathWarpgroup<C, Mma> math(cta, warpgroup, thread);
     auto exchange = cta.template exchange<Sum>();
-    pipeline::Position<1> vectors;
+    const uint32_t set = C::kPingPong ? warpgroup : 0;
+    uint32_t turn = 0, vector_parity = 0;
     Sum total[P::kWaves][P::kElements];
 
-    for (auto tile = cta.tiles(); tile.next();) {
+    math.begin_turns();
+    for (auto tile = cta.tiles(); tile.next(); turn = turn + 1 == P::kTiles ? 0 : turn + 1) {
+        if (C::kPingPong && turn != warpgroup) {
+            math.at.skip(cta.k_blocks);
+            continue;
+        }
         const uint32_t row = cta.row(tile) + math.first_row;
         const Columns<C> columns = cta.columns(tile);
         math.tile_row = cta.row(tile);
@@ -312,7 +335,7 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
         else if constexpr (C::kPartials == 2) math.accumulate_overlapped(total[0], cta.k_blocks);
         else math.accumulate(total, cta.k_blocks);
 
-        if constexpr (P::kScaled) cta.vector_barriers().wait_full(vectors);
+        if constexpr (P::kScaled) cta.vector_barriers().wait_full({set, vector_parity});
         if constexpr (C::kSplitK > 1) {
             exchange.send(total[0], warpgroup, thread);
             if (exchange.owns()) {
@@ -327,8 +350,8 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
         }
         if constexpr (P::kScaled) {
             __syncwarp();
-            if (math.lane == 0) ptx::mbarrier_arrive(cta.vector_barriers().empty(0));
-            vectors.advance();
+            if (math.lane == 0) ptx::mbarrier_arrive(cta.vector_barriers().empty(set));
+            vector_parity ^= 1;
         }
     }
     if constexpr (C::kSplitK > 1) exchange.drain();

@@ -43,8 +43,9 @@ enum Promotion : uint32_t { kNone, kUnit, kBlock, kRows };
 enum AddendMode : uint32_t { kNoAddend, kRead, kReduce };
 
 constexpr uint32_t kRowBytes = 128;  // of a row, or a column, of operands in a stage
-constexpr uint32_t kScaleWarps = 2;
-constexpr uint32_t kStoreBarrier = 1;  // named barrier of math warpgroup 0, the others follow; 0 is the CTA's
+constexpr uint32_t kScaleWarps = 2, kOuterWarps = 3;  // of the producer, for scales along K: of blocks, of rows and columns
+// Named barriers of math warpgroup 0, of three at most, whose others follow; 0 is the CTA's.
+constexpr uint32_t kStoreBarrier = 1, kTurnBarrier = 4;
 
 // Everything that follows from a configuration C (the constants rendered from Python).
 template <class C>
@@ -54,13 +55,18 @@ struct Plan {
 
     static constexpr uint32_t kBlockK = kRowBytes / C::kElementBytes;  // elements of K in a k-block
     static constexpr bool kScalesAlongK = C::kPromotion == kBlock || C::kPromotion == kRows;
+    static constexpr uint32_t kScaleArrivals = C::kPromotion == kRows ? kOuterWarps : kScalesAlongK ? 1 : 0;  // at a stage
     static constexpr bool kScaled = C::kScaled;  // by a vector of scales for rows and one for columns, after all of K
 
     static constexpr uint32_t kMulticast = C::kClusterM * C::kClusterN;  // CTAs that share operands
     static constexpr uint32_t kCluster = kMulticast * C::kSplitK;
     static constexpr uint32_t kMathThreads = C::kMathWarpgroups * kWarpgroupThreads;
     static constexpr uint32_t kMathWarps = kMathThreads / kWarpThreads;
-    static constexpr uint32_t kWaves = C::kBlockM / (64 * C::kMathWarpgroups);
+    // Math warpgroups share a tile, or work on tiles of their own by turns, one's MMAs under another's store.
+    static constexpr uint32_t kTiles = C::kPingPong ? C::kMathWarpgroups : 1;
+    static constexpr uint32_t kSharing = C::kMathWarpgroups / kTiles;  // warpgroups of a tile
+    static constexpr uint32_t kReaders = kMathWarps / kTiles;          // warps that read a stage
+    static constexpr uint32_t kWaves = C::kBlockM / (64 * kSharing);
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
     static constexpr uint32_t kExtra = C::kExtraN, kMain = C::kBlockN - kExtra;
 
@@ -80,7 +86,7 @@ struct Plan {
     static constexpr uint32_t kTokenScales = C::kPromotion == kRows ? kTokens * kOuter : kScalesAlongK ? round_up(kTokens, 32) * 4 : 0;
     static constexpr uint32_t kWeightScales = C::kPromotion == kRows ? kWeights * kOuter : kScalesAlongK ? 16 : 0;
     static constexpr uint32_t kScales = kTokenScales + kWeightScales;
-    static constexpr uint32_t kVectors = kScaled ? round_up((C::kBlockM + C::kBlockN) * 4, 16) : 0;
+    static constexpr uint32_t kVectors = kScaled ? round_up((C::kBlockM + C::kBlockN) * 4, 16) : 0;  // of a tile
     static constexpr uint32_t kSlab = 64 * C::kSlabColumns * sizeof(Out);
     static constexpr uint32_t kSlabValues = C::kSlabColumns / 2;  // of a thread
     static constexpr uint32_t kOffsetColumns = C::kStages * kStageRows;
@@ -88,11 +94,12 @@ struct Plan {
     static constexpr uint32_t kOffsetExchange = kOffsetSlabs + C::kMathWarpgroups * C::kStoreBuffers * kSlab;
     static constexpr uint32_t kOffsetScales = kOffsetExchange + Exchange<float>::kBytes;
     static constexpr uint32_t kOffsetVectors = kOffsetScales + C::kStages * kScales;
-    static constexpr uint32_t kOffsetBarriers = kOffsetVectors + kVectors;
-    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * (C::kStages + 2);
+    static constexpr uint32_t kOffsetBarriers = kOffsetVectors + kTiles * kVectors;
+    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * (C::kStages + 1 + kTiles);
 
     static_assert(kSharedBytes == C::kSharedBytes, "the host plans shared memory by another table");
-    static_assert(C::kBlockM % (64 * C::kMathWarpgroups) == 0);
+    static_assert(C::kBlockM % (64 * kSharing) == 0);
+    static_assert(!C::kPingPong || C::kSplitK == 1, "the sums of a tile are exchanged by all");
     static_assert(sizeof(GemmParams) == C::kParamsBytes, "the host packs parameters by another table");
     static_assert(C::kPartials < 2 || kWaves == 1);
     static_assert((C::kPartials == 0) == (C::kPromotion == kNone));
@@ -168,8 +175,10 @@ struct Cta {
     __device__ __forceinline__ uint32_t scales(uint32_t stage) const {
         return smem + Plan<C>::kOffsetScales + stage * Plan<C>::kScales;
     }
-    __device__ __forceinline__ uint32_t vectors() const { return smem + Plan<C>::kOffsetVectors; }
-    __device__ __forceinline__ pipeline::Barriers<1> vector_barriers() const { return {barriers.base + 2 * 8 * (C::kStages + 1)}; }
+    __device__ __forceinline__ uint32_t vectors(uint32_t set) const { return smem + Plan<C>::kOffsetVectors + set * Plan<C>::kVectors; }
+    __device__ __forceinline__ pipeline::Barriers<Plan<C>::kTiles> vector_barriers() const {
+        return {barriers.base + 2 * 8 * (C::kStages + 1)};
+    }
     template <class Sum>
     __device__ __forceinline__ typename Plan<C>::template Exchange<Sum> exchange() const {
         const uint32_t full = barriers.base + 2 * 8 * C::kStages;

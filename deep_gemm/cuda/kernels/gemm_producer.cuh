@@ -109,11 +109,10 @@ struct ScaleGroup {
     // Two groups, one being stored and one being loaded, must outlast a load: more k-blocks where those are short.
     static constexpr uint32_t kBlocks = Plan<C>::kTokens <= 64 ? 4 : Plan<C>::kTokens <= 128 ? 2 : 1;
     static constexpr uint32_t kTokens = ceil_div(Plan<C>::kTokens, kWarpThreads);
-    static constexpr uint32_t kWeights = C::kPromotion == kRows ? ceil_div(Plan<C>::kWeights, kWarpThreads) : 1;
-    float a[kBlocks][kTokens], b[kBlocks][kWeights];
+    float a[kBlocks][kTokens], b[kBlocks];
 
-    // sfa, sfb: this lane's first scale in the group's first k-block; tokens, weights, blocks: how many exist from there on.
-    __device__ __forceinline__ void load(const GemmParams& p, const float* sfa, const float* sfb, uint32_t tokens, uint32_t weights,
+    // sfa, sfb: this lane's first scale in the group's first k-block; tokens, blocks: how many exist from there on.
+    __device__ __forceinline__ void load(const GemmParams& p, const float* sfa, const float* sfb, uint32_t tokens, bool has_b,
                                          uint32_t blocks) {
 #pragma unroll
         for (uint32_t j = 0; j < kBlocks; ++j) {
@@ -122,33 +121,14 @@ struct ScaleGroup {
                 const bool exists = j < blocks && i * kWarpThreads < tokens;
                 a[j][i] = exists ? sfa[i * kWarpThreads * p.sfa_stride_m + j * kScaleWarps * p.sfa_stride_k] : 0.0f;
             }
-#pragma unroll
-            for (uint32_t i = 0; i < kWeights; ++i) {
-                const bool exists = j < blocks && i * kWarpThreads < weights;
-                b[j][i] = exists ? sfb[i * kWarpThreads * p.sfb_stride_n + j * kScaleWarps * p.sfb_stride_k] : 0.0f;
-            }
+            b[j] = has_b && j < blocks ? sfb[j * kScaleWarps * p.sfb_stride_k] : 0.0f;
         }
     }
 
     __device__ __forceinline__ void store(uint32_t scales, uint32_t lane, uint32_t block) const {
-        const uint32_t of_weights = scales + Plan<C>::kTokenScales;
-        if constexpr (C::kPromotion == kRows) {
 #pragma unroll
-            for (uint32_t i = 0; i < kTokens; ++i) store_outer<true>(scales, i * kWarpThreads + lane, a[block][i]);
-#pragma unroll
-            for (uint32_t i = 0; i < kWeights; ++i) store_outer<false>(of_weights, i * kWarpThreads + lane, b[block][i]);
-            ptx::fence_async_proxy();  // to be read by MMAs
-        } else {
-#pragma unroll
-            for (uint32_t i = 0; i < kTokens; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[block][i]);
-            if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(of_weights + lane * 4, b[block][0]);
-        }
-    }
-
-    template <bool kOfRows>
-    static __device__ __forceinline__ void store_outer(uint32_t scales, uint32_t row, float scale) {
-        constexpr uint32_t kRows = kOfRows ? Plan<C>::kTokens : Plan<C>::kWeights;
-        if (kRows % kWarpThreads == 0 || row < kRows) epilogue::OuterScales::store(scales, row, scale, kOfRows);
+        for (uint32_t i = 0; i < kTokens; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[block][i]);
+        if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kTokenScales + lane * 4, b[block]);
     }
 };
 
@@ -162,20 +142,18 @@ __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn,
     for (auto tile = cta.tiles(); tile.next();) {
         const uint32_t token = cta.token(tile) + lane;
         const uint32_t tokens = token < cta.m() ? cta.m() - token : 0;
-        // Scales of weights: one each, or one for each of the tile's blocks.
-        const uint32_t weight = C::kPromotion == kRows ? cta.weight(tile) + lane : cta.scale_block(tile, lane);
-        const uint32_t count = C::kPromotion == kRows ? cta.n() : lane < Plan<C>::kScaleBlocks ? ceil_div(cta.n(), 128) : 0;
-        const uint32_t weights = weight < count ? count - weight : 0;
+        const uint32_t of_b = cta.scale_block(tile, lane);
+        const bool has_b = lane < Plan<C>::kScaleBlocks && of_b < ceil_div(cta.n(), 128);
         const float* sfa = p.sfa + token * p.sfa_stride_m + (cta.first_block + turn) * p.sfa_stride_k;
-        const float* sfb = p.sfb + weight * p.sfb_stride_n + (cta.first_block + turn) * p.sfb_stride_k;
+        const float* sfb = p.sfb + of_b * p.sfb_stride_n + (cta.first_block + turn) * p.sfb_stride_k;
         uint32_t blocks = (cta.k_blocks + 1 - turn) / 2;  // of this warp, from the current group on
         turn ^= cta.k_blocks % 2;
         Group current, next;
-        current.load(p, sfa, sfb, tokens, weights, blocks);
+        current.load(p, sfa, sfb, tokens, has_b, blocks);
         while (blocks > 0) {
             sfa += Group::kBlocks * kScaleWarps * p.sfa_stride_k;
             sfb += Group::kBlocks * kScaleWarps * p.sfb_stride_k;
-            next.load(p, sfa, sfb, tokens, weights, blocks > Group::kBlocks ? blocks - Group::kBlocks : 0);
+            next.load(p, sfa, sfb, tokens, has_b, blocks > Group::kBlocks ? blocks - Group::kBlocks : 0);
 #pragma unroll
             for (uint32_t j = 0; j < Group::kBlocks; ++j) {
                 if (blocks > 0) {
@@ -189,6 +167,98 @@ __device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn,
                 }
             }
             current = next;
+        }
+    }
+}
+
+// One lane's rows and columns of those of a warp, by groups of 32 of either; their scales of a few k-blocks.
+template <class C>
+struct OuterLane {
+    using Scales = epilogue::OuterScales;
+    static constexpr uint32_t kRowGroups = ceil_div(C::kBlockM, kWarpThreads);
+    static constexpr uint32_t kGroups = kRowGroups + ceil_div(C::kBlockN, kWarpThreads);
+    static constexpr uint32_t kOwn = ceil_div(kGroups, kOuterWarps);
+    static constexpr uint32_t kBlocks = C::kBlockM <= 64 ? 4 : 2;  // two loads of so many must outlast a load
+    using Group = float[kBlocks][kOwn];
+
+    const Cta<C>& cta;
+    uint32_t warp, lane;
+    const float* source[kOwn];  // in the next k-block to be loaded
+    bool exists[kOwn];
+
+    __device__ __forceinline__ bool of_row(uint32_t i) const { return i * kOuterWarps + warp < kRowGroups; }
+    __device__ __forceinline__ uint32_t index(uint32_t i) const {
+        return (i * kOuterWarps + warp - (of_row(i) ? 0 : kRowGroups)) * kWarpThreads + lane;
+    }
+    __device__ __forceinline__ bool in_tile(uint32_t i) const { return index(i) < (of_row(i) ? C::kBlockM : C::kBlockN); }
+    __device__ __forceinline__ int64_t stride_k(uint32_t i) const { return of_row(i) ? cta.params.sfa_stride_k : cta.params.sfb_stride_k; }
+
+    __device__ __forceinline__ void begin(const scheduler::Dense& tile) {
+        const GemmParams& p = cta.params;
+#pragma unroll
+        for (uint32_t i = 0; i < kOwn; ++i) {
+            const uint32_t at = index(i) + (of_row(i) ? cta.row(tile) : cta.columns(tile).main);
+            exists[i] = in_tile(i) && at < (of_row(i) ? cta.m() : cta.n());
+            source[i] = (of_row(i) ? p.sfa + at * p.sfa_stride_m : p.sfb + at * p.sfb_stride_n) + cta.first_block * stride_k(i);
+        }
+    }
+
+    // blocks: how many there are from the group's first on.
+    __device__ __forceinline__ void load(Group& group, uint32_t blocks) {
+#pragma unroll
+        for (uint32_t i = 0; i < kOwn; ++i) {
+#pragma unroll
+            for (uint32_t j = 0; j < kBlocks; ++j) {
+                group[j][i] = exists[i] && j < blocks ? *source[i] : 0.0f;
+                source[i] += stride_k(i);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store(const float (&scale)[kOwn], uint32_t stage) const {
+        bool finite = true;
+#pragma unroll
+        for (uint32_t i = 0; i < kOwn; ++i) finite = finite && Scales::is_finite(scale[i]);
+#pragma unroll
+        for (uint32_t i = 0; i < kOwn; ++i) {
+            const uint32_t place = cta.scales(stage) + (of_row(i) ? 0 : Plan<C>::kTokenScales) + Scales::place(index(i));
+            if (!in_tile(i)) continue;
+            if (finite) Scales::store(place, scale[i], of_row(i));
+            else Scales::store_any(place, scale[i], of_row(i));
+        }
+        ptx::fence_async_proxy();  // to be read by MMAs
+    }
+};
+
+// The outer warps share every k-block: math warps of a scheduler wait while it issues a producer's instructions, and all of
+// them for the last.
+template <class C>
+__device__ __forceinline__ void produce_outer_scales(const Cta<C>& cta, uint32_t warp, uint32_t lane) {
+    using Lane = OuterLane<C>;
+    Lane own{cta, warp, lane};
+    pipeline::Position<C::kStages> at;
+    for (auto tile = cta.tiles(); tile.next();) {
+        uint32_t blocks = cta.k_blocks;  // from the current group on
+        typename Lane::Group current, next;
+        own.begin(tile);
+        own.load(current, blocks);
+        while (blocks > 0) {
+            own.load(next, blocks > Lane::kBlocks ? blocks - Lane::kBlocks : 0);
+#pragma unroll
+            for (uint32_t j = 0; j < Lane::kBlocks; ++j) {
+                if (blocks > 0) {
+                    cta.barriers.wait_empty(at);
+                    own.store(current[j], at.stage);
+                    __syncwarp();
+                    if (lane == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
+                    at.advance();
+                    --blocks;
+                }
+            }
+#pragma unroll
+            for (uint32_t j = 0; j < Lane::kBlocks; ++j)
+#pragma unroll
+                for (uint32_t i = 0; i < Lane::kOwn; ++i) current[j][i] = next[j][i];
         }
     }
 }
@@ -211,20 +281,20 @@ __device__ __forceinline__ void produce_vectors(const Cta<C>& cta, uint32_t lane
     const int64_t row_stride = C::kSwapped ? p.sfb_stride_n : p.sfa_stride_m;
     const int64_t column_stride = C::kSwapped ? p.sfa_stride_m : p.sfb_stride_n;
     const uint32_t rows = C::kSwapped ? cta.n() : cta.m(), columns = C::kSwapped ? cta.m() : cta.n();
-    pipeline::Position<1> at;
+    pipeline::Position<Plan<C>::kTiles> at;
     for (auto tile = cta.tiles(); tile.next(); at.advance()) {
-        const uint32_t row = cta.row(tile), column = cta.columns(tile).main;
+        const uint32_t row = cta.row(tile), column = cta.columns(tile).main, vectors = cta.vectors(at.stage);
         cta.vector_barriers().wait_empty(at);
 #pragma unroll 4
         for (uint32_t i = lane; i < C::kBlockM; i += kWarpThreads) {
-            ptx::store_shared(cta.vectors() + i * 4, row + i < rows ? of_rows[(row + i) * row_stride] : 0.0f);
+            ptx::store_shared(vectors + i * 4, row + i < rows ? of_rows[(row + i) * row_stride] : 0.0f);
         }
 #pragma unroll 4
         for (uint32_t i = lane; i < C::kBlockN; i += kWarpThreads) {
-            ptx::store_shared(cta.vectors() + (C::kBlockM + i) * 4, column + i < columns ? of_columns[(column + i) * column_stride] : 0.0f);
+            ptx::store_shared(vectors + (C::kBlockM + i) * 4, column + i < columns ? of_columns[(column + i) * column_stride] : 0.0f);
         }
         __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(cta.vector_barriers().full(0));
+        if (lane == 0) ptx::mbarrier_arrive(cta.vector_barriers().full(at.stage));
     }
 }
 

@@ -17,6 +17,7 @@
 //   stage (A, B, scales)   TMA bytes, one lane of warp 0     1, or 2 with  each math warp of     math warps
 //                          and of a scale warp               scales        each sharing CTA      * sharing CTAs
 //   vectors of scales      one lane of warp 1                1             each math warp        math warps
+//   turn (kPingPong)       the warpgroup before              named barrier
 //   exchange               bytes of the others' totals       1             each math warp of     math warps
 //                                                                          the same tile's CTAs  * kSplitK
 //   store slabs            math warpgroup                    named barrier TMA store has read    bulk groups
@@ -24,6 +25,9 @@
 // Timeline of a math warpgroup with two waves, k-block by k-block; the other warpgroup's MMAs run
 // while this one promotes:
 //   wait full | mma wave 0 | promote wave 0 | mma wave 1 | release stage | promote wave 1 | ...
+// With kPingPong each has tiles of its own, `total` in the tensor core, and one's MMAs run under another's store; only the
+// warps of the tile's warpgroup then free a stage, and its vectors of scales are its own:
+//   wait turn | mma of all k-blocks | pass turn | scales, store | stages of the other's tile passed over | wait turn | ...
 //
 // Dependent launch: set-up overlaps the kernel before; all roles wait for its end, but warp 0 first fills the
 // stages with B where the caller has said that no kernel in flight writes it.
@@ -47,8 +51,8 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         ptx::tma_prefetch_map(&params.map_a);
         ptx::tma_prefetch_map(&params.map_d);
         if constexpr (C::kSplitK > 1) cta.template exchange<typename Mma::Sum>().init();
-        if constexpr (P::kScaled) cta.vector_barriers().init(1, P::kMathWarps);
-        cta.barriers.init(P::kScalesAlongK ? 2 : 1, P::kMathWarps * P::kMulticast);
+        if constexpr (P::kScaled) cta.vector_barriers().init(1, P::kReaders);
+        cta.barriers.init(1 + P::kScaleArrivals, P::kReaders * P::kMulticast);
     }
     if constexpr (C::kPromotion == kRows) clear_scales(cta);
     if constexpr (P::kCluster > 1) ptx::cluster_sync_relaxed();
@@ -60,7 +64,9 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         const uint32_t role = warp - P::kMathWarps;
         if (role == 0) return produce_operands(cta);
         ptx::dependency_wait();
-        if constexpr (P::kScalesAlongK) {
+        if constexpr (C::kPromotion == kRows) {
+            produce_outer_scales(cta, role - 1, lane);
+        } else if constexpr (P::kScalesAlongK) {
             if (role <= kScaleWarps) produce_scales(cta, role - 1, lane);
         } else if constexpr (P::kScaled) {
             if (role == 1) produce_vectors(cta, lane);

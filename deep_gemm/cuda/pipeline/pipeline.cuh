@@ -10,6 +10,13 @@ struct Position {
     uint32_t stage = 0;
     uint32_t parity = 0;
 
+    // Passes over stages that are not this thread's.
+    __device__ __forceinline__ void skip(uint32_t count) {
+        const uint32_t passed = stage + count;
+        parity ^= passed / kStages & 1;
+        stage = passed % kStages;
+    }
+
     __device__ __forceinline__ void advance() {
         if (++stage == kStages) {
             stage = 0;

@@ -33,6 +33,11 @@ __device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Counts this warp at a barrier that others wait at.
+__device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // NOTE: the counts of all warpgroups together may not exceed what the CTA was launched with;
 // otherwise the increase waits for ever.
 template <int kRegisters>

@@ -5,4 +5,10 @@
 static struct { unsigned x; } threadIdx;
 
 static inline unsigned __shfl_sync(unsigned, unsigned value, int) { return value; }
+static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+    const unsigned long long both = (unsigned long long)y << 32 | x;
+    unsigned found = 0;
+    for (int i = 0; i < 4; ++i) found |= unsigned(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return found;
+}
 static inline float __fmaf_rn(float x, float y, float z) { return __builtin_fmaf(x, y, z); }

@@ -184,7 +184,9 @@ struct Simulation {
         }
         produce_operands(cta);
         for (uint32_t lane = 0; lane < kWarpThreads; ++lane) {
-            if constexpr (P::kScalesAlongK) produce_scales(cta, 0, lane), produce_scales(cta, 1, lane);
+            if constexpr (C::kPromotion == kRows) {
+                for (uint32_t warp = 0; warp < kOuterWarps; ++warp) produce_outer_scales(cta, warp, lane);
+            } else if constexpr (P::kScalesAlongK) produce_scales(cta, 0, lane), produce_scales(cta, 1, lane);
             else if constexpr (P::kScaled) produce_vectors(cta, lane);
         }
     }
