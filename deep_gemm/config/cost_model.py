@@ -38,19 +38,19 @@ ROWS_K_BLOCK_CYCLES = {
 
 # The same of a single warpgroup whose sums stay in the tensor core: it waits for itself.
 LONE_K_BLOCK_CYCLES = {
-    (64, 96): 270, (64, 128): 390, (64, 160): 470, (64, 192): 500, (64, 256): 640,
+    (64, 96): 244, (64, 128): 250, (64, 160): 434, (64, 192): 409, (64, 256): 618,
 }  # fmt: skip
 
 CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
 FILL_BYTES = 80.0  # per cycle, into the shared memory of an SM
-PING_PONG_EXPOSED = 0.25  # of the end of a tile where another warpgroup's tile goes on
+PING_PONG_EXPOSED = 0.32  # of the end of a tile where another warpgroup's tile goes on
 CAMPING_BYTES = 8192  # reads of rows that lie a multiple of this apart are slower
 CAMPING_SPLITS = 4  # at so many places of K at once they spread again
 EARLY_HBM_US = 4.2e6  # bytes of B per microsecond that are read before the kernel ahead has ended
 EARLY_FREE_US = 3.5  # of them that fill the wait alone
 EARLY_GAIN, EARLY_GAIN_WIDE, EARLY_MOST_US = 0.5, 3.61, 1.43
 # FLOPs for the power of one FP8 FLOP.
-POWER_OF = {"e4m3": 1.0, "e5m2": 1.0, "int8": 1.08, "bf16": 0.61, "fp16": 0.61}
+POWER_OF = {"e4m3": 1.0, "e5m2": 1.0, "int8": 1.08, "bf16": 0.44, "fp16": 0.44}
 
 _SHARPNESS = 8  # of the larger of two in a k-block, and of three below
 _SHARPNESS_WHOLE = 4
@@ -67,7 +67,7 @@ class Fit:
     load_latency: cycles of a stage's loads that no other stage hides, over the stages.
     cluster_cycles, small_cluster_cycles: per k-block, of waiting for the other CTA's releases, in
         tiles of more than 64 rows, of 64; column_cluster_cycles: less of it where columns are
-        shared.
+        shared. small_split_cycles: the same in tiles of 64 rows where K is split.
     tile_cycles: per tile, the pipeline drains, the results leave; tile_area_cycles: and per 128 x
         128 of it; slab_cycles: and per 64 x 128 of one warpgroup.
     exchange_us: of a sum over a cluster, beside its bytes; exchange_bytes: per cycle, from an SM to
@@ -75,7 +75,8 @@ class Fit:
     power_flops: FP8 operations per microsecond, if operands cost no power to move.
     power_per_row: rows of an operand moved for each row or column it meets, against a FLOP.
     camping: share by which reads of rows CAMPING_BYTES apart are slower.
-    last_store: share of the last wave's output time that is not hidden.
+    last_store: share of the last wave's output time that is not hidden; last_tile: of the end of a
+        tile, likewise, where reading limits.
     sm_bytes: per microsecond, from device memory to one CTA.
     block_cycles: of a k-block, for waiting, starting and ending its MMAs.
     shared_bytes: per cycle, into the shared memory of an SM and out of it together.
@@ -109,16 +110,17 @@ class Fit:
 
 PROMOTED = Fit(
     fixed_us=2.35, idle_sms_us=0.356, resident_us=0.01, large_cluster_us=0.25, load_latency=402,
-    cluster_cycles=41.6, small_cluster_cycles=7.9, small_split_cycles=0, tile_cycles=529, tile_area_cycles=661,
-    exchange_us=0.311, exchange_bytes=17.4, power_flops=2.86e9, power_per_row=73.1,
-    camping=0.11, last_store=0.72,
+    cluster_cycles=41.6, small_cluster_cycles=7.9, small_split_cycles=0, tile_cycles=529,
+    tile_area_cycles=661, exchange_us=0.311, exchange_bytes=17.4, power_flops=2.86e9,
+    power_per_row=73.1, camping=0.11, last_store=0.72,
 )  # fmt: skip
 DIRECT = Fit(
-    fixed_us=1.41, idle_sms_us=0.538, resident_us=0.01, large_cluster_us=0.298, load_latency=402,
-    cluster_cycles=37.9, small_cluster_cycles=0, small_split_cycles=0, tile_cycles=717, tile_area_cycles=605,
-    exchange_us=0.265, exchange_bytes=17.8, power_flops=2.46e9, power_per_row=38.1,
-    camping=0.0943, last_store=1.62, sm_bytes=57.1e3, block_cycles=60, shared_bytes=242,
-    slab_cycles=348, reread=0.169, column_cluster_cycles=25.9,
+    fixed_us=1.50, idle_sms_us=0.537, resident_us=0, large_cluster_us=0.397, load_latency=402,
+    cluster_cycles=52.4, small_cluster_cycles=20.0, small_split_cycles=38.7, tile_cycles=404,
+    tile_area_cycles=1490, exchange_us=0.161, exchange_bytes=13.2, power_flops=2.69e9,
+    power_per_row=29.9, camping=0.109, last_store=1.42, last_tile=0.179, sm_bytes=54.1e3,
+    block_cycles=66.7, shared_bytes=292, slab_cycles=455, reread=0.179,
+    column_cluster_cycles=13.0,
 )  # fmt: skip
 
 
@@ -237,12 +239,13 @@ def _fill_cycles(problem: GemmProblem, config: GemmConfig) -> float:
 
 
 def _cluster_cycles(config: GemmConfig) -> float:
-    fit = _fit(config)
-    if config.tile.block_m == WAVE_M and not config.swapped and config.split_k > 1:
-        return fit.small_split_cycles
-    if config.multicast == 1 or (config.tile.block_m == WAVE_M and config.split_k > 1):
+    """Return what a k-block takes longer in a cluster."""
+    fit, small = _fit(config), config.tile.block_m == WAVE_M
+    if small and config.split_k > 1:
+        return 0.0 if config.swapped else fit.small_split_cycles
+    if config.multicast == 1:
         return 0.0
-    if config.tile.block_m == WAVE_M:
+    if small:
         return fit.small_cluster_cycles
     return fit.cluster_cycles - fit.column_cluster_cycles * (config.cluster_m > 1)
 

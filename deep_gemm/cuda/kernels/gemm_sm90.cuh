@@ -5,7 +5,8 @@
 // Roles (one CTA; persistent over tiles of BLOCK_M x BLOCK_N)
 //   producer warpgroup   warp 0               A and B of a k-block, 128 bytes of K, by TMA, multicast over the cluster
 //                        warps 1, 2           scales of a k-block, by turns, through registers: any stride will do;
-//                                             or warp 1 a tile's scales of rows and columns
+//                        or warps 1 to 3      those of rows and columns, a third of every k-block's each;
+//                        or warp 1            a tile's scales of rows and columns
 //                        others               idle
 //   math warpgroups      rows of 64 x kWaves each: wgmma over one k-block into `partial`, then promotion
 //                        partial * (sfa * sfb) + total -> total, or wgmma into `total` over all of K;
@@ -14,8 +15,8 @@
 // K each (kSplitK), or both; those with the same tile exchange their totals before the store.
 //
 // Pipelines                filled by                         arrivals      freed by              arrivals
-//   stage (A, B, scales)   TMA bytes, one lane of warp 0     1, or 2 with  each math warp of     math warps
-//                          and of a scale warp               scales        each sharing CTA      * sharing CTAs
+//   stage (A, B, scales)   TMA bytes, one lane of warp 0     1, and 1 or 3 each math warp of     math warps
+//                          and of each scale warp            with scales   each sharing CTA      * sharing CTAs
 //   vectors of scales      one lane of warp 1                1             each math warp        math warps
 //   turn (kPingPong)       the warpgroup before              named barrier
 //   exchange               bytes of the others' totals       1             each math warp of     math warps
