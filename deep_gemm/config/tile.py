@@ -26,7 +26,7 @@ REGISTERS = {(1, 1): (0, 0), (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (0, 0
 # The same where the producer carries scales of both operands: 2 x 224 + 56 = 3 x 168.
 ROWS_REGISTERS = {(2, 1): (56, 224)}
 ROWS_MAX_ACCUMULATORS = {(1, 1): 204, (2, 1): 204}
-READ_REGISTERS = 20  # for where C is read
+READ_REGISTERS, TURN_REGISTERS = 20, 8  # for where C is read, and for whose turn it is
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,8 @@ class GemmConfig:
         if self.form.promotion == "rows":
             return ROWS_MAX_ACCUMULATORS.get(key, 0)
         reads = self.form.addend == "read" and self.ctas_per_sm == 1
-        return max(0, MAX_ACCUMULATORS.get(key, 0) - READ_REGISTERS * reads)
+        others = READ_REGISTERS * reads + TURN_REGISTERS * self.tile.ping_pong
+        return max(0, MAX_ACCUMULATORS.get(key, 0) - others)
 
     @property
     def reads_ahead(self) -> bool:

@@ -226,8 +226,9 @@ def launches(monkeypatch):
     monkeypatch.setattr(
         simple, "kernel", lambda variant, index: simple.SimpleKernel(variant, 0, True)
     )
-    monkeypatch.setattr(simple, "current_device", lambda: None)
-    monkeypatch.setattr(simple, "current_stream", lambda index: 0)
+    for module in (cast, simple):
+        monkeypatch.setattr(module, "current_device", lambda: None)
+        monkeypatch.setattr(module, "current_stream", lambda index: 0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     scratch = torch.zeros(4, dtype=torch.int32)
     monkeypatch.setattr(cast, "_memory", lambda index: SimpleNamespace(scratch=scratch))
