@@ -11,7 +11,9 @@ A record is one JSON file per GPU, `benchmarks/results/<gpu>.json`:
 | first_call_s | seconds of the first call of a new shape in a fresh process, empty kernel cache |
 
 Where `ours` was called with static_b=True, `ours_plain` is the time without; where it leaves FP8
-sums in the tensor core, `ours_promoted` is the time with promotion. Kinds are those of `suites`.
+sums in the tensor core, `ours_promoted` is the time with promotion. Names with `_first` are times
+taken before all others, one after the other, as recorded peers' were; the others were taken in
+turns. Kinds are those of `suites`.
 
 Test and benchmark runs write their own parts in either order. A part joins what is on disk only
 where the digest agrees, so that one file never mixes figures of two versions of the code.

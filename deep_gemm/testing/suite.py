@@ -29,7 +29,16 @@ from ..quant.recipe import BLOCK_128X128, ROW_1X128, ScaleRecipe
 from ..request import Tensors
 from .numerics import compare, reference_and_bound_of
 from .problems import lay_out_sfa, random_e4m3, random_scales
-from .timing import Call, Captured, SmClock, capture, clock_under, set_count, time_in_turns
+from .timing import (
+    Call,
+    Captured,
+    SmClock,
+    capture,
+    clock_under,
+    set_count,
+    time_alone,
+    time_in_turns,
+)
 
 DECODE_M = 128
 # Rows checked against float64 before a shape is timed: this many at each end of M.
@@ -91,6 +100,8 @@ class Suite:
     peers: the libraries that accept a shape, by row name; `columns` are all these names.
     decode_m: up to which M there is a form with static_b=True.
     clock: whether the SM clock is read for each row, a tenth of a second in all.
+    first: what is timed beforehand as well, one after the other as the recorded peers were: ours in
+        upstream's place, and the library by which the card of then and of now are compared.
     """
 
     kind: str
@@ -102,6 +113,7 @@ class Suite:
     call: Callable[[Operands, GemmProblem], Call] = product
     decode_m: int = DECODE_M
     clock: bool = True
+    first: tuple[str, ...] = ()
 
     def reduced(
         self, ms: Sequence[int] = (), ns: Sequence[int] = (), ks: Sequence[int] = ()
@@ -238,6 +250,9 @@ def _row(suite: Suite, shape: Shape, sets: list[Operands], clock: SmClock | None
         works[name] = partial(_capture_peer, make, sets)
     captured = {name: _attempt(row, name, work) for name, work in works.items()}
     ready = {name: one for name, one in captured.items() if one is not None}
+    for name in suite.first:
+        if name in ready:
+            row[f"{name}_first"] = round(time_alone(ready[name]), 3)
     row.update({name: round(us, 3) for name, us in time_in_turns(ready).items()})
     if clock and suite.clock and "ours" in ready:
         row["mhz"] = clock_under(ready["ours"], clock)  # last: it heats the card

@@ -79,6 +79,7 @@ DENSE_BF16 = Suite(
     ("cublas",),
     _bf16_peers,
     clock=False,
+    first=("ours", "cublas"),
 )
 DENSE_INT8 = Suite(
     "dense_int8",

@@ -89,7 +89,8 @@ def versus_recorded(peers: Iterable[Row], form: str = "ours") -> Ratio:
     """Return the ratio of upstream's recorded time over ours, corrected for the machine.
 
     The recorded time is multiplied by cuBLASLt's in this run over cuBLASLt's in the recorded run of
-    the same shape (CORRECTED_BY), so that clock and power of the two runs cancel.
+    the same shape (CORRECTED_BY), so that clock and power of the two runs cancel. Times of ours and
+    of cuBLASLt are those that were taken first, as the recorded ones were, where there are such.
 
     form: the key of our time; `ours_plain` leaves out the rows where the two forms are one.
     """
@@ -101,7 +102,10 @@ def versus_recorded(peers: Iterable[Row], form: str = "ours") -> Ratio:
         if not then or row["kind"] not in CORRECTED_BY:
             return None
         library = CORRECTED_BY[row["kind"]]
-        ours, now, before = row.get(form), row.get(library), then.get(library)
+        names = form, library
+        first = tuple(f"{name}_first" for name in names)
+        ours, now = (row.get(name) for name in (first if all(n in row for n in first) else names))
+        before = then.get(library)
         return then["upstream"] * (now / before) / ours if ours and now and before else None
 
     return ratio

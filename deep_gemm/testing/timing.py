@@ -48,9 +48,7 @@ def time_calls(
         no more where figures are compared with recorded ones.
     Cost: about `warm_ms + (replays + 2) * target_ms`, and the capture.
     """
-    captured = capture(calls, target_ms)
-    keep_busy(captured.replay, warm_ms)
-    return statistics.median(captured.time_us() for _ in range(replays))
+    return time_alone(capture(calls, target_ms), replays=replays, warm_ms=warm_ms)
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,12 @@ class Captured:
     def time_us(self) -> float:
         """Return the microseconds a call of one replay."""
         return _elapsed_ms(self.replay) / self.count * 1e3
+
+
+def time_alone(captured: Captured, *, replays: int = 5, warm_ms: float = 0.0) -> float:
+    """Return what time_calls() does, of calls that are captured."""
+    keep_busy(captured.replay, warm_ms)
+    return statistics.median(captured.time_us() for _ in range(replays))
 
 
 def time_in_turns(captured: Mapping[str, Captured], rounds: int = 5) -> dict[str, float]:

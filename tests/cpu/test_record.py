@@ -166,6 +166,11 @@ def test_recorded_peers_are_corrected_by_cublas_now_over_then() -> None:
     assert ratio(row(64, 7.5, cublas_tensor=9.0)) == pytest.approx(1.5)
     assert ratio(row(128, 7.5, cublas_tensor=9.0)) is None
     assert ratio(row(64, 7.5, cublas_tensor=None)) is None
+    # Of times taken as the recorded ones were, both, or neither.
+    both = {"ours_first": 5.0, "cublas_tensor_first": 6.0}
+    assert ratio(row(64, 7.5, cublas_tensor=9.0, **both)) == pytest.approx(1.5)
+    assert ratio(row(64, 7.5, cublas_tensor=9.0, ours_first=5.0)) == pytest.approx(1.5)
+    assert ratio(row(64, 7.5, cublas_tensor=9.0, **both | {"ours_first": 3.0})) == 2.5
 
 
 def test_classes_give_mean_and_worst_shape() -> None:

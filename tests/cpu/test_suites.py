@@ -172,7 +172,13 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return {name: 2.0 + place for name, place in captured.items()}
 
     monkeypatch.setattr(suite, "capture", capture)
+
+    def time_alone(captured: int) -> float:
+        timed.append(1)
+        return 1.0 + captured
+
     monkeypatch.setattr(suite, "time_in_turns", time_in_turns)
+    monkeypatch.setattr(suite, "time_alone", time_alone)
     monkeypatch.setattr(suite, "clock_under", lambda captured, clock: timed.append(-1) or clock)
     monkeypatch.setattr(suite, "rotating_sets", small_sets)
     monkeypatch.setattr(suite, "compile_ahead", list)
@@ -194,7 +200,8 @@ def test_rows_have_all_forms_and_the_keys_of_a_record(kind: str, on_cpu: list[in
     assert {key: row[key] for key in ("kind", "m", "n", "k")} == {
         "kind": kind, "m": 40, "n": 144, "k": 256,
     }  # fmt: skip
-    assert [name for name in row if name.startswith("ours")] == list(one.forms(*SHAPE))
+    first = ["ours_first"] if "ours" in one.first else []
+    assert [n for n in row if n.startswith("ours")] == [*one.forms(*SHAPE), *first]
     assert bench.failures(row) == [] and "errors" not in row
     assert row.get("mhz") == (1980 if one.clock else None)
     assert row["config"]
@@ -205,14 +212,16 @@ def test_the_clock_is_read_when_all_has_been_timed(on_cpu: list[int]) -> None:
     peers = {"peer": lambda sets: [lambda: None] * 5}
     one = replace(SUITES["dense_fp8"], peers=lambda m, n, k: peers)
     (row,) = suite.measure(one, [(128, 136, 256)], clock)
-    assert on_cpu == [2, 2, 5, 0, -1]  # ours, plain, peer captured; all timed; the clock
+    # Ours, plain, peer captured; ours timed first, then all; the clock.
+    assert on_cpu == [2, 2, 5, 1, 0, -1]
+    assert row["ours_first"] == 2.0
     assert row["peer"] == 5.0
 
 
 def test_one_form_of_two_above_128_rows(on_cpu: list[int]) -> None:
     decode, larger = suite.measure(without_peers("dense_fp8"), [(128, 136, 256), (129, 136, 256)])
     assert (decode["ours"], decode["ours_plain"]) == (3.0, 4.0)
-    assert larger["ours"] == 6.0 and "ours_plain" not in larger
+    assert larger["ours"] == 7.0 and "ours_plain" not in larger
 
 
 def test_a_form_that_gives_wrong_values_has_no_time(on_cpu: list[int]) -> None:
