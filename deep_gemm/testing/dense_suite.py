@@ -96,7 +96,7 @@ FP8_BLOCK = Suite(
     ("cublas_tensor", "cublas_block", "torch_row"),
     peer_calls,
     block_scaled_call,
-    first=("ours", "cublas_tensor"),
+    corrected_by="cublas_tensor",
 )
 
 

@@ -100,8 +100,8 @@ class Suite:
     peers: the libraries that accept a shape, by row name; `columns` are all these names.
     decode_m: up to which M there is a form with static_b=True.
     clock: whether the SM clock is read for each row, a tenth of a second in all.
-    first: what is timed beforehand as well, one after the other as the recorded peers were: ours in
-        upstream's place, and the library by which the card of then and of now are compared.
+    corrected_by: the library, timed now and then, by which upstream's recorded time is corrected.
+        Ours and this one are timed first as well, one after the other, as the recorded ones were.
     """
 
     kind: str
@@ -113,7 +113,12 @@ class Suite:
     call: Callable[[Operands, GemmProblem], Call] = product
     decode_m: int = DECODE_M
     clock: bool = True
-    first: tuple[str, ...] = ()
+    corrected_by: str = ""
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Names of what is timed first, in order: ours in upstream's place."""
+        return ("ours", self.corrected_by) if self.corrected_by else ()
 
     def reduced(
         self, ms: Sequence[int] = (), ns: Sequence[int] = (), ks: Sequence[int] = ()

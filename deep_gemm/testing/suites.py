@@ -79,7 +79,7 @@ DENSE_BF16 = Suite(
     ("cublas",),
     _bf16_peers,
     clock=False,
-    first=("ours", "cublas"),
+    corrected_by="cublas",
 )
 DENSE_INT8 = Suite(
     "dense_int8",

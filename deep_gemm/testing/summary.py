@@ -30,8 +30,6 @@ M_CLASSES: tuple[tuple[str, int, int], ...] = (
     ("all shapes", 1, EVERY_M),
 )
 UPSTREAM = "upstream DeepGEMM, recorded and corrected"
-# The library, timed now and then, that a recorded time is corrected by.
-CORRECTED_BY = {"dense_fp8": "cublas_tensor", "dense_bf16": "cublas"}
 
 
 def of_kind(rows: Iterable[Any], kind: str) -> list[Any]:
@@ -89,8 +87,9 @@ def versus_recorded(peers: Iterable[Row], form: str = "ours") -> Ratio:
     """Return the ratio of upstream's recorded time over ours, corrected for the machine.
 
     The recorded time is multiplied by cuBLASLt's in this run over cuBLASLt's in the recorded run of
-    the same shape (CORRECTED_BY), so that clock and power of the two runs cancel. Times of ours and
-    of cuBLASLt are those that were taken first, as the recorded ones were, where there are such.
+    the same shape (Suite.corrected_by), so that clock and power of the two runs cancel. Times of
+    ours and of cuBLASLt are those that were taken first, as the recorded ones were, where there are
+    such.
 
     form: the key of our time; `ours_plain` leaves out the rows where the two forms are one.
     """
@@ -99,9 +98,9 @@ def versus_recorded(peers: Iterable[Row], form: str = "ours") -> Ratio:
 
     def ratio(row: Row) -> float | None:
         then = recorded.get(row_key(row))
-        if not then or row["kind"] not in CORRECTED_BY:
+        library = SUITES[row["kind"]].corrected_by
+        if not then or not library:
             return None
-        library = CORRECTED_BY[row["kind"]]
         names = form, library
         first = tuple(f"{name}_first" for name in names)
         ours, now = (row.get(name) for name in (first if all(n in row for n in first) else names))
