@@ -61,11 +61,7 @@ def _promoted() -> Iterator[GemmConfig]:
         yield GemmConfig(
             _tile(block_m, block_n), cluster_m, cluster_n, 0, _NO_STORE, split_k, False, ctas_per_sm
         )
-    for block_m, block_n in SWAPPED_K_BLOCK_CYCLES:
-        for split_k, ctas_per_sm in _SWAPPED[block_m]:
-            yield GemmConfig(
-                _tile(block_m, block_n), 1, 1, 0, _NO_STORE, split_k, True, ctas_per_sm
-            )
+    yield from _swapped()
 
 
 def _rows() -> Iterator[GemmConfig]:
@@ -87,18 +83,22 @@ def _direct() -> Iterator[GemmConfig]:
             yield GemmConfig(tile, 2, 1, 0, _NO_STORE)
         if block_m >= 128 and (block_n >= 128 or block_m == 256):
             yield GemmConfig(tile, 1, 2, 0, _NO_STORE)
-        if block_m <= 128 and block_n <= 128:
-            for split_k in (2, 4):
+        if block_m <= 128 and block_n <= 144:
+            for split_k in (2, 4) if block_n <= 128 else (2,):
                 yield GemmConfig(tile, 1, 1, 0, _NO_STORE, split_k)
     for block_m, block_n in PING_PONG_TILES:
         for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2)):
             tile = TileConfig(block_m, block_n, 2, ping_pong=True)
             yield GemmConfig(tile, cluster_m, cluster_n, 0, _NO_STORE)
+    yield from _swapped()
+
+
+def _swapped() -> Iterator[GemmConfig]:
+    """Yield tiles with tokens as columns, likewise."""
     for block_m, block_n in SWAPPED_K_BLOCK_CYCLES:
         for split_k, ctas_per_sm in _SWAPPED[block_m]:
-            yield GemmConfig(
-                _tile(block_m, block_n), 1, 1, 0, _NO_STORE, split_k, True, ctas_per_sm
-            )
+            tile = _tile(block_m, block_n)
+            yield GemmConfig(tile, 1, 1, 0, _NO_STORE, split_k, True, ctas_per_sm)
 
 
 def _clusters(block_m: int, block_n: int) -> tuple[tuple[int, int], ...]:
@@ -127,8 +127,19 @@ def _tile(block_m: int, block_n: int) -> TileConfig:
 
 
 def complete(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
-    """Return a configuration with its store path, and as many stages as fit."""
-    return deepest(replace(config, store=store_choice(config)), device)
+    """Return a configuration with its store path, and as many stages as fit.
+
+    Of `rows`, whose ends of tiles are long, two slabs are half the tile each where that costs no
+    stage: nothing then waits for a store.
+    """
+    chosen = deepest(replace(config, store=store_choice(config)), device)
+    columns = config.piece_n // 2
+    if config.form.promotion != "rows" or chosen.store.num_buffers != 2:
+        return chosen
+    if columns % chosen.store.box_columns:
+        return chosen
+    halves = deepest(replace(chosen, store=replace(chosen.store, slab_columns=columns)), device)
+    return halves if halves.num_stages == chosen.num_stages else chosen
 
 
 def store_choice(config: GemmConfig) -> StoreConfig:

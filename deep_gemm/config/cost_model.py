@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..problem import GemmProblem
 from .device import DeviceSpec
+from .raster import edge_of
 from .tile import ROW_BYTES, WAVE_M, GemmConfig
 
 # SM cycles of one k-block with its operands in shared memory, by (BLOCK_M, BLOCK_N). A tile is a
@@ -36,13 +37,16 @@ ROWS_K_BLOCK_CYCLES = {
     (128, 128): 850, (128, 136): 985,
 }  # fmt: skip
 
-# The same of a single warpgroup whose sums stay in the tensor core: it waits for itself.
-LONE_K_BLOCK_CYCLES = {
+# The same where sums stay in the tensor core, of tiles that _direct_cycles() is wrong about: mostly
+# those of a single warpgroup, which waits for itself.
+DIRECT_K_BLOCK_CYCLES = {
     (64, 96): 244, (64, 128): 250, (64, 160): 434, (64, 192): 409, (64, 256): 618,
+    (128, 64): 305, (128, 144): 655, (256, 64): 620,
 }  # fmt: skip
 
 CLOCK_MHZ = 1700.0  # at which the cycles here were read off the times
 FILL_BYTES = 80.0  # per cycle, into the shared memory of an SM
+HALF_TILE = 0.76  # of a tile's time, where half of its rows or columns do not exist
 PING_PONG_EXPOSED = 0.32  # of the end of a tile where another warpgroup's tile goes on
 CAMPING_BYTES = 8192  # reads of rows that lie a multiple of this apart are slower
 CAMPING_SPLITS = 4  # at so many places of K at once they spread again
@@ -149,7 +153,7 @@ def estimate(
     compute, fill = _compute_cycles(config), _fill_cycles(problem, config)
     per_block = _both(_SHARPNESS, compute, fill) + _cluster_cycles(config)
     parts = {
-        "mma" if compute >= fill else "copies": waves
+        "mma" if compute >= fill else "copies": _longest(problem, config, slots)
         * (k_blocks * per_block + _tile_cycles(config) * _exposed(config, waves))
         / CLOCK_MHZ,
         "device memory": _memory_us(problem, config, device, slots),
@@ -204,6 +208,13 @@ def _tiles(problem: GemmProblem, config: GemmConfig) -> int:
     return tiles_m * tiles_n
 
 
+def _longest(problem: GemmProblem, config: GemmConfig, slots: int) -> float:
+    """Return the most tiles that a cluster computes; two halves, of an edge, where it has one more."""
+    waves, edge = -(-_tiles(problem, config) // slots), edge_of(problem, config, slots)
+    halves = 0 if edge.last == 0 else 2 if edge.first >= edge.last else 1
+    return max(waves - 1.0, waves - halves * (1 - HALF_TILE))
+
+
 def _slots(config: GemmConfig, num_sms: int) -> int:
     """Return how many clusters run at once: larger ones leave SMs of a GPC over."""
     share = 112 if config.cluster >= 8 else 120 if config.cluster >= 3 else 132
@@ -213,7 +224,7 @@ def _slots(config: GemmConfig, num_sms: int) -> int:
 def _compute_cycles(config: GemmConfig) -> float:
     shape = config.tile.block_m, config.tile.block_n
     if config.form.promotion == "none":
-        return LONE_K_BLOCK_CYCLES.get(shape) or _direct_cycles(*shape)
+        return DIRECT_K_BLOCK_CYCLES.get(shape) or _direct_cycles(*shape)
     table = ROWS_K_BLOCK_CYCLES if config.form.promotion == "rows" else K_BLOCK_CYCLES
     known = (SWAPPED_K_BLOCK_CYCLES if config.swapped else table).get(shape)
     # Outside the tables: the MMAs, half again.

@@ -9,6 +9,18 @@ from .tile import GemmConfig
 
 
 @dataclass(frozen=True)
+class Edge:
+    """The last row of tiles (on_m), or column, where half of it does not exist and costs nothing.
+
+    first, last: of its tiles, those walked before all others, and after them.
+    """
+
+    first: int = 0
+    last: int = 0
+    on_m: bool = False
+
+
+@dataclass(frozen=True)
 class Raster:
     """Counts of clusters along the product's rows and columns, and the bands they are walked in.
 
@@ -19,6 +31,7 @@ class Raster:
     clusters_n: int
     band: int
     band_on_m: bool
+    edge: Edge = Edge()
 
     @property
     def clusters(self) -> int:
@@ -47,4 +60,26 @@ def raster(problem: GemmProblem, config: GemmConfig, resident: int) -> Raster:
     choices = [(on_m, band) for on_m in (True, False) for band in (1, 2, 4, 8, 16)]
     # What one wave reads decides the L2 traffic to device memory; the total breaks ties.
     band_on_m, band = min(choices, key=lambda choice: rows_read(*choice))
-    return Raster(clusters_m, clusters_n, band, band_on_m)
+    edge = edge_of(problem, config, resident)
+    return Raster(clusters_m, clusters_n, band, band_on_m, edge)
+
+
+def edge_of(problem: GemmProblem, config: GemmConfig, resident: int) -> Edge:
+    """Return the edge that evens out the last wave of `resident` clusters, or none.
+
+    Clusters that have a tile more than others get one of the edge, and another at the start as far
+    as there are any.
+    """
+    tile = config.tile
+    if config.form.promotion != "rows" or config.split_k > 1:
+        return Edge()
+    clusters_m = -(-problem.m // (tile.block_m * config.cluster_m))
+    clusters_n = -(-problem.n // (tile.block_n * config.cluster_n))
+    over = clusters_m * clusters_n % resident
+    half_m, half_n = config.half_tile
+    narrow = config.cluster_n == 1 and 0 < problem.n % tile.block_n <= half_n
+    short = config.cluster_m == 1 and 0 < problem.m % tile.block_m <= half_m
+    for exists, length, on_m in ((narrow, clusters_m, False), (short, clusters_n, True)):
+        if exists and 0 < over <= length:
+            return Edge(length - over, over, on_m)
+    return Edge()

@@ -146,6 +146,21 @@ class GemmConfig:
         return 0 if self.swapped else self.extra_n or self.piece_n % self.store.box_columns
 
     @property
+    def half_tile(self) -> tuple[int, int]:
+        """Rows and columns, half of a tile's, that alone are loaded and multiplied where it has no
+        others; 0: all.
+
+        Tiles with scales of rows and columns are costly, and few: there the half that does not
+        exist counts. Half the rows are one warpgroup's; half the columns have code of their own,
+        and are whole boxes of output.
+        """
+        if self.form.promotion != "rows":
+            return 0, 0
+        half, box = self.tile.block_n // 2, self.store.box_columns
+        whole = box and half % box == 0 and not self.rest_n and self.split_k == 1
+        return WAVE_M * (self.tile.num_math_warpgroups == 2), half * bool(whole)
+
+    @property
     def partials(self) -> int:
         """Partial sums in turn: 2 where registers allow, so that promotion overlaps MMAs; 0 where
         sums stay in the tensor core."""

@@ -26,6 +26,9 @@ class DenseParams(ctypes.Structure):
         ("clusters_n", ctypes.c_uint32),
         ("band", ctypes.c_uint32),
         ("band_on_m", ctypes.c_uint32),
+        ("edge_first", ctypes.c_uint32),
+        ("edge_last", ctypes.c_uint32),
+        ("edge_on_m", ctypes.c_uint32),
     ]
 
 
@@ -140,8 +143,9 @@ def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
     """
     extents = config.oriented(operands.m, operands.n)
     rows, columns = (
-        _box(block, sharers, extent, major)
-        for block, sharers, extent, major in zip(
+        half or _box(block, sharers, extent, major)
+        for half, block, sharers, extent, major in zip(
+            config.half_tile,
             (config.tile.block_m, config.main_n),
             (config.cluster_n, config.cluster_m),
             extents,
@@ -158,6 +162,14 @@ def _box(block: int, sharers: int, extent: int, major: str) -> int:
     return block // sharers if sharers > 1 else min(block, extent)
 
 
+def _boxes(config: GemmConfig) -> tuple[int, int]:
+    """Return how many boxes make up A and B of a whole tile's stage: one of each CTA that shares it,
+    or two halves, whoever loads them."""
+    sharers = (config.cluster_n, config.cluster_m)
+    rows, columns = (2 if half else n for half, n in zip(config.half_tile, sharers, strict=True))
+    return (columns, rows) if config.swapped else (rows, columns)
+
+
 def fill_params(
     params: GemmParams, config: GemmConfig, operands: Operands, raster: Raster, early_blocks: int
 ) -> None:
@@ -166,17 +178,18 @@ def fill_params(
     early_blocks: so many k-blocks of B may be read before the kernels ahead are complete.
     """
     rows_a, rows_b = _box_rows(config, operands)
-    sharers = (config.cluster_m, config.cluster_n)
-    sharers_a, sharers_b = sharers if config.swapped else reversed(sharers)
+    boxes_a, boxes_b = _boxes(config)
     params.m, params.n, params.k = operands.m, operands.n, operands.k
     params.c_stride = operands.stride_c
     params.sfa_stride_m, params.sfa_stride_k = operands.stride_sfa
     params.sfb_stride_n, params.sfb_stride_k = operands.stride_sfb
-    rows = rows_a * sharers_a + rows_b * sharers_b + config.extra_n
+    rows = rows_a * boxes_a + rows_b * boxes_b + config.extra_n
     params.stage_bytes = rows * ROW_BYTES
     params.early_blocks = early_blocks
     params.tiles.clusters_m, params.tiles.clusters_n = raster.clusters_m, raster.clusters_n
     params.tiles.band, params.tiles.band_on_m = raster.band, int(raster.band_on_m)
+    params.tiles.edge_first, params.tiles.edge_last = raster.edge.first, raster.edge.last
+    params.tiles.edge_on_m = int(raster.edge.on_m)
 
 
 def translation_unit(config: GemmConfig) -> TranslationUnit:
@@ -190,6 +203,9 @@ def translation_unit(config: GemmConfig) -> TranslationUnit:
     mmas = {"Mma": mma}
     if form.promotion == "rows":
         mmas["ScaleMma"] = MmaShape(columns, "bf16", "bf16")
+    if half := config.half_tile[1]:
+        mmas["HalfMma"] = replace(mma, n=half)
+        mmas["HalfScaleMma"] = MmaShape(half, "bf16", "bf16")
     entry = f"gemm_{config.name}" if form != BLOCK_SCALED else f"gemm_fp8_block_{config.name}"
     source = render(
         header="deep_gemm/kernels/gemm_sm90.cuh",
@@ -208,8 +224,10 @@ def _constants(config: GemmConfig) -> dict[str, int | str]:
     form, (rows_major, columns_major) = config.form, config.majors
     producer_registers, math_registers = config.registers
     outer = {"Outer": "ScaleMma"} if form.promotion == "rows" else {}
+    half = {"Half": "HalfMma", "HalfOuter": "HalfScaleMma"} if config.half_tile[1] else {}
     return {
         **outer,
+        **half,
         "Out": form.d.cuda,
         "kElementBytes": form.a.bytes,
         "kPromotion": PROMOTIONS.index(form.promotion),
@@ -223,6 +241,8 @@ def _constants(config: GemmConfig) -> dict[str, int | str]:
         "kExtraN": config.extra_n,
         "kRestColumns": config.rest_n,
         "kPieceN": config.piece_n,
+        "kHalfRows": config.half_tile[0],
+        "kHalfColumns": config.half_tile[1],
         "kMathWarpgroups": config.tile.num_math_warpgroups,
         "kPartials": config.partials,
         "kPingPong": int(config.tile.ping_pong),

@@ -22,6 +22,7 @@ PROGRAMS = Path(__file__).parent / "host"
 # Inline assembly is dropped: `asm volatile(...)` becomes `asm ("")`, and `asm(...)` nothing. What a
 # program needs of it, it defines itself. Standard headers come first: they have assembly, too.
 CUDA_AS_HOST = """
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -87,10 +88,13 @@ def cases_of(configs: Iterable[GemmConfig]) -> str:
         members = re.search(r"struct Config (\{.*?\};)", translation_unit(config).source, re.DOTALL)
         assert members
         sums = "int" if config.form.integer else "float"
-        structs.append(f"struct Config{i} {members[1]}".replace("{", f"{{ using Sum = {sums};", 1))
+        text = members[1].replace("HalfScaleMma", "ScaleMma")
+        text = text.replace("HalfMma", f"SimulatedMma<Config{i}>")
+        structs.append(f"struct Config{i} {text}".replace("{", f"{{ using Sum = {sums};", 1))
         cases.append(f"if (index == {i}) show<Config{i}>(params, grid);")
     show = "void show_case(uint32_t index, GemmParams& params, uint32_t grid) {\n"
-    named = "struct ScaleMma;"  # as rendered beside the constants of some
+    # What is rendered beside the constants of some; of any count, where they are simulated.
+    named = "struct ScaleMma; template <class> struct SimulatedMma;"
     return "\n".join(["namespace deep_gemm {", named, *structs, show, *cases, "}", "}"])
 
 

@@ -23,7 +23,7 @@ from deep_gemm.config.candidates import complete, suits
 from deep_gemm.config.cost_model import estimate
 from deep_gemm.config.device import RESERVED_SMEM
 from deep_gemm.config.legality import MAX_STAGES
-from deep_gemm.config.raster import raster
+from deep_gemm.config.raster import Edge, raster
 from deep_gemm.config.smem_plan import plan
 from deep_gemm.errors import ArgumentError, UnsupportedError
 from deep_gemm.kernels.gemm_sm90 import translation_unit
@@ -572,6 +572,46 @@ def test_raster_covers_the_problem(m, n, resident, config):
     assert (walk.clusters_m - 1) * in_cluster[0] < rows <= walk.clusters_m * in_cluster[0]
     assert (walk.clusters_n - 1) * in_cluster[1] < columns <= walk.clusters_n * in_cluster[1]
     assert walk.band >= 1
+
+
+ROWS_WIDE = config_of(128, 128, form=FORMS["rows"])  # with code for half its columns
+
+
+@given(extents, extents, st.integers(1, 132), st.sampled_from(EVERY))
+@settings(max_examples=300, deadline=None)
+def test_an_edge_is_a_last_row_or_column_of_half_tiles_that_fills_the_last_wave(m, n, slots, config):
+    walk = raster(sized("rows", m, n, 512), config, slots)
+    if walk.edge == Edge():
+        return
+    lengths = (walk.clusters_m, walk.clusters_n)
+    assert walk.edge.first + walk.edge.last == lengths[walk.edge.on_m]
+    assert walk.edge.last == walk.clusters % slots
+    extent, block = (m, config.tile.block_m) if walk.edge.on_m else (n, config.tile.block_n)
+    assert 0 < extent % block <= config.half_tile[not walk.edge.on_m] <= block // 2
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "slots", "edge"),
+    [
+        (7168, 2112, 132, Edge(28, 28, False)),  # 56 x 17 tiles, 28 more than 7 waves
+        (2112, 7168, 132, Edge(28, 28, True)),
+        (7168, 2112, 66, Edge(28, 28, False)),
+        (7168, 2112, 119, Edge()),  # whole waves
+        (7168, 2120, 132, Edge()),  # more than half a tile
+        (7168, 2048, 132, Edge()),  # no half tiles
+        (4096, 2112, 132, Edge(16, 16, False)),  # 32 x 17 tiles, 16 more than 4 waves
+        (896, 2112, 132, Edge()),  # 119 tiles, no wave before them, and 7 in the edge
+    ],
+)
+def test_the_edges_of_weight_gradients(m, n, slots, edge):
+    assert raster(sized("rows", m, n, 4096), ROWS_WIDE, slots).edge == edge
+
+
+def test_no_cluster_has_half_tiles_beside_whole_ones():
+    problem, shared = sized("rows", 7168, 2112, 4096), replace(ROWS_WIDE, cluster_m=2)
+    assert raster(problem, shared, 66).edge == Edge(14, 14, False)
+    assert raster(problem, replace(ROWS_WIDE, cluster_n=2), 66).edge == Edge()
+    assert raster(problem, config_of(128, 128, form=FORMS["unit_fp32"]), 132).edge == Edge()
 
 
 def test_a_forced_configuration_that_no_form_can_be_built_with_is_refused():

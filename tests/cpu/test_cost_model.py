@@ -11,7 +11,7 @@ from deep_gemm.config.candidates import suits
 from deep_gemm.config.cost_model import early_blocks, estimate
 from deep_gemm.problem import GemmProblem
 
-from .config_kit import FORMS, H200, sized
+from .config_kit import FORMS, H200, config_of, sized
 
 CANDIDATES = candidates(H200)
 OF_FORM = {name: candidates(H200, form) for name, form in FORMS.items()}
@@ -136,6 +136,20 @@ def test_a_transposed_operand_costs_what_it_moves(name):
     )
     rows = {"a": 512, "b": 1024}[name]
     assert turned.us - plain.us > 2 * rows * 4096 / H200.hbm_bytes_per_us
+
+
+@pytest.mark.parametrize("on_m", [False, True])
+def test_two_halves_in_the_last_wave_are_cheaper_than_two_tiles(on_m):
+    config = config_of(128, 128, form=FORMS["rows"])
+
+    def found(extent):
+        m, n = (extent, 7168) if on_m else (7168, extent)
+        return estimate(sized("rows", m, n, 4096), config, H200, 132)
+
+    # 17 x 56 tiles are 7 waves and 28; of more than half a tile there are no halves.
+    half, more = found(2112), found(2120)
+    assert (half.waves, more.waves) == (8, 8)
+    assert 0.93 < half.us / more.us < 0.96  # 7.52 tiles of 8
 
 
 @pytest.mark.parametrize("swapped", [False, True])

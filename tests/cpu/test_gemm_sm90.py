@@ -182,6 +182,11 @@ def test_a_stage_counts_the_bytes_its_boxes_bring(config, m, eights):
     if config.swapped:
         sharers = {"map_a": config.cluster_m, "map_b": config.cluster_n}
         rooms = {"map_a": tile.block_n, "map_b": tile.block_m}
+    # Or they come as two halves, whoever loads them.
+    if config.half_tile[0]:
+        sharers["map_a"] = 2
+    if config.half_tile[1]:
+        sharers["map_b"] = 2
     majors = {"map_a": config.form.a_major}
     brought = {}
     for name, box in maps.items():

@@ -82,6 +82,8 @@ CONFIGS = {form: configs_of(index, form) for index, form in enumerate(FORMS)}
 EVERY = [config for configs in CONFIGS.values() for config in configs]
 # Pieces that do not come out even: what two CTAs own is stored by both.
 UNEVEN = [config for config in EVERY if config.tile.block_n % config.piece_n]
+# Those that add to D with their store alone.
+ADDING = [c for c in EVERY if c.form.addend == "reduce" and not c.swapped and c.split_k == 1]
 HALVES = EVERY[::2], EVERY[1::2]  # each a program, compiled at the same time
 
 
@@ -180,13 +182,22 @@ def test_every_form_goes_through_every_kind_of_tile_it_allows():
 
 @pytest.mark.parametrize("config", EVERY, ids=lambda c: c.name)
 def test_every_element_has_the_bits_of_the_formula_and_is_stored_once(config, simulated):
-    stored_again = 0
-    for wrong, missing, repeated, beyond, uneven, misplaced, unfit, inexact in simulated(config):
+    stored_again = ahead = 0
+    for wrong, missing, repeated, beyond, uneven, *refused, prefetched, needless in simulated(config):
         assert (wrong, missing) == (0, 0)
         # C is not read beyond its ends, nor after its element of D was written.
         assert beyond == 0
         # What TMA and other CTAs bring is what barriers were told to expect.
         assert uneven == 0
-        assert (misplaced, unfit, inexact) == (0, 0, 0)
+        assert refused == [0, 0, 0]
+        assert needless == 0
         stored_again += repeated
+        ahead += prefetched
     assert (stored_again > 0) == (config in UNEVEN)
+    assert ahead == 0 or config in ADDING
+
+
+# Boxes of the last rows come last: of a larger tile all k-blocks that there are.
+@pytest.mark.parametrize("config", [c for c in ADDING if c.tile.block_m < 256], ids=lambda c: c.name)
+def test_boxes_of_d_are_brought_to_l2_with_every_second_k_block(config, simulated):
+    assert sum(row[-2] for row in simulated(config)) > 0

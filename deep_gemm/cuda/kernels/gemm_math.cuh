@@ -65,17 +65,18 @@ struct MathWarpgroup {
         if constexpr (C::kPingPong) ptx::named_barrier_arrive(kTurnBarrier + next, 2 * kWarpgroupThreads);
     }
 
-    // Starts sums = rows . columns over one k-block of a stage, for one wave; or adds it to the sums.
-    template <bool kAdd>
-    __device__ __forceinline__ void issue(Sum (&sums)[P::kElements], uint32_t stage, uint32_t wave) const {
+    // Starts sums = rows . columns over one k-block of a stage, for one wave, or adds it to the sums; of the first columns, where
+    // the shape has fewer.
+    template <bool kAdd, class Shape = Mma, int kCount>
+    __device__ __forceinline__ void issue(Sum (&sums)[kCount], uint32_t stage, uint32_t wave) const {
         const uint32_t rows = base_rows + stage * (P::kStageRows >> 4) + wave * (64 * kRowBytes >> 4);
         const uint32_t columns = base_columns + stage * (P::kStageColumns >> 4);
         ptx::fence_registers(sums);
         ptx::wgmma_fence();
 #pragma unroll
         for (uint32_t k = 0; k < mma::kSteps; ++k) {
-            Mma::issue(sums, mma::descriptor(rows + k * mma::kStep<C::kRowsMnMajor>),
-                       mma::descriptor(columns + k * mma::kStep<C::kColumnsMnMajor>), kAdd || k > 0);
+            Shape::issue(sums, mma::descriptor(rows + k * mma::kStep<C::kRowsMnMajor>),
+                         mma::descriptor(columns + k * mma::kStep<C::kColumnsMnMajor>), kAdd || k > 0);
         }
         ptx::wgmma_commit();
         ptx::fence_registers(sums);
@@ -112,12 +113,13 @@ struct MathWarpgroup {
     }
 
     // One partial sum, and a scale for each of its elements, which is the work of one MMA more.
-    __device__ __forceinline__ void accumulate_outer(Sum (&total)[P::kElements], uint32_t blocks) {
-        Sum partial[P::kElements], scale[P::kElements];
+    template <class Shape, class Outer, int kCount>
+    __device__ __forceinline__ void accumulate_outer(Sum (&total)[kCount], uint32_t blocks) {
+        Sum partial[kCount], scale[kCount];
         for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
             cta.barriers.wait_full(at);
-            issue_scales(scale, at.stage);
-            issue<false>(partial, at.stage, 0);
+            issue_scales<Outer>(scale, at.stage);
+            issue<false, Shape>(partial, at.stage, 0);
             ptx::wgmma_wait<0>();
             ptx::fence_registers(scale);
             ptx::fence_registers(partial);
@@ -126,12 +128,36 @@ struct MathWarpgroup {
         }
     }
 
+    // The same of what a tile has: nothing where this warpgroup's rows do not exist, or only its first columns.
+    __device__ __forceinline__ void accumulate_existing(Sum (&total)[P::kElements], uint32_t row, uint32_t column, uint32_t blocks) {
+        if (row >= cta.m()) return pass_over(blocks);
+        if constexpr (C::kHalfColumns > 0) {
+            if (is_narrow(column)) return accumulate_outer<typename C::Half, typename C::HalfOuter>(narrow(total), blocks);
+        }
+        accumulate_outer<Mma, typename C::Outer>(total, blocks);
+    }
+
+    __device__ __forceinline__ void pass_over(uint32_t blocks) {
+        for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
+            cta.barriers.wait_full(at);
+            release(at.stage);
+        }
+    }
+
+    // Whether of the tile that begins at a column only the first kHalfColumns exist, and the sums of these.
+    __device__ __forceinline__ bool is_narrow(uint32_t column) const { return column + C::kHalfColumns >= cta.n(); }
+    template <class Of>
+    static __device__ __forceinline__ auto narrow(Of (&total)[P::kElements]) -> Of (&)[P::kNarrowElements] {
+        return reinterpret_cast<Of(&)[P::kNarrowElements]>(total);
+    }
+
     // Starts scale = scales of rows . scales of columns, of a stage.
-    __device__ __forceinline__ void issue_scales(Sum (&scale)[P::kElements], uint32_t stage) const {
+    template <class Outer, int kCount>
+    __device__ __forceinline__ void issue_scales(Sum (&scale)[kCount], uint32_t stage) const {
         const uint32_t rows = base_scales + stage * (P::kScales >> 4), columns = rows + ((P::kTokenScales - first_row * P::kOuter) >> 4);
         ptx::fence_registers(scale);
         ptx::wgmma_fence();
-        C::Outer::issue(scale, mma::shallow_descriptor(rows), mma::shallow_descriptor(columns), false);
+        Outer::issue(scale, mma::shallow_descriptor(rows), mma::shallow_descriptor(columns), false);
         ptx::wgmma_commit();
         ptx::fence_registers(scale);
     }
@@ -260,6 +286,15 @@ struct MathWarpgroup {
         store_slabs<kCount, 0>(sums, row, columns, first, c);
     }
 
+    // Stores this warpgroup's rows of a tile, or of its first columns.
+    __device__ __forceinline__ void store_tile(const Sum (&total)[P::kWaves][P::kElements], uint32_t row, const Columns<C>& columns) {
+        if constexpr (C::kHalfColumns > 0) {
+            if (is_narrow(columns.main)) return store(narrow(total[0]), row, columns, 0);
+        }
+#pragma unroll
+        for (uint32_t wave = 0; wave < P::kWaves; ++wave) store(total[wave], row + wave * 64, columns, 0);
+    }
+
     // Columns of the slab that begins with column `from` of kCount * 2.
     template <int kCount>
     static constexpr uint32_t columns_of_slab(uint32_t from) {
@@ -331,7 +366,7 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
             for (uint32_t i = 0; i < P::kElements; ++i) total[wave][i] = 0;
 
         if constexpr (C::kPromotion == kNone) math.accumulate_directly(total, cta.k_blocks);
-        else if constexpr (C::kPromotion == kRows) math.accumulate_outer(total[0], cta.k_blocks);
+        else if constexpr (C::kPromotion == kRows) math.accumulate_existing(total[0], row, columns.main, cta.k_blocks);
         else if constexpr (C::kPartials == 2) math.accumulate_overlapped(total[0], cta.k_blocks);
         else math.accumulate(total, cta.k_blocks);
 
@@ -345,8 +380,7 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
             }
             exchange.release(math.lane);
         } else {
-#pragma unroll
-            for (uint32_t wave = 0; wave < P::kWaves; ++wave) math.store(total[wave], row + wave * 64, columns, 0);
+            math.store_tile(total, row, columns);
         }
         if constexpr (P::kScaled) {
             __syncwarp();

@@ -68,6 +68,8 @@ struct Plan {
     static constexpr uint32_t kReaders = kMathWarps / kTiles;          // warps that read a stage
     static constexpr uint32_t kWaves = C::kBlockM / (64 * kSharing);
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
+    static constexpr uint32_t kNarrowElements = (C::kHalfColumns > 0 ? C::kHalfColumns : C::kBlockN) / 2;  // of a tile with half its columns
+    static constexpr bool kPrefetchesSum = C::kAddend == kReduce && !C::kSwapped && C::kSplitK == 1;
     static constexpr uint32_t kExtra = C::kExtraN, kMain = C::kBlockN - kExtra;
 
     // Scales of one k-block: one per token, and one per weight or per block of 128 weights that a tile can touch.
@@ -112,6 +114,9 @@ struct Plan {
     static_assert(kExtra == 0 || (kExtra <= kPiece && (Exchange<float>::kOwners - 1) * kPiece <= kMain), "a box lies in one part");
     static_assert(C::kAddend == kNoAddend || C::kBlockN % kPiece == 0, "two owners of a column would both add to it");
     static_assert(C::kAddend != kReduce || sizeof(Out) == 4);
+    static_assert(C::kHalfRows == 0 || (C::kPromotion == kRows && kWaves == 1 && C::kHalfRows * 2 == C::kBlockM), "a warpgroup's rows");
+    static_assert(C::kHalfColumns == 0 || (C::kPromotion == kRows && C::kSplitK == 1 && C::kRestColumns == 0));
+    static_assert(C::kHalfColumns % C::kBoxColumns == 0, "whole boxes of output");
 };
 
 // Where the columns of a tile lie in the product.

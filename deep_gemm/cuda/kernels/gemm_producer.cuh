@@ -7,16 +7,19 @@
 
 namespace deep_gemm {
 
-// One operand, the tile's rows (kRows) or columns, of a k-block. CTAs that need the same ones load a share each
+// One operand, the tile's rows (kOfRows) or columns, of a k-block. CTAs that need the same ones load a share each
 // and multicast it; of those with the same part of K, ranked rank_m + rank_n * kClusterM, rows are shared by those
 // that differ in rank_n.
-template <class C, bool kRows>
+template <class C, bool kOfRows>
 struct OperandLoader {
-    static constexpr uint32_t kSharers = kRows ? C::kClusterN : C::kClusterM;
-    static constexpr uint32_t kShare = (kRows ? C::kBlockM : Plan<C>::kMain) / kSharers;
-    static constexpr bool kMnMajor = kRows ? C::kRowsMnMajor : C::kColumnsMnMajor;
+    static constexpr uint32_t kSharers = kOfRows ? C::kClusterN : C::kClusterM;
+    static constexpr uint32_t kShare = (kOfRows ? C::kBlockM : Plan<C>::kMain) / kSharers;
+    static constexpr bool kMnMajor = kOfRows ? C::kRowsMnMajor : C::kColumnsMnMajor;
     static_assert(!kMnMajor || kSharers == 1 || kShare % mma::kBoxWidth == 0, "a share is whole boxes");
-    static constexpr uint32_t kExtraShare = kRows ? 0 : Plan<C>::kExtra / kSharers;
+    static constexpr uint32_t kExtraShare = kOfRows ? 0 : Plan<C>::kExtra / kSharers;
+
+    // Rows or columns of a box where the other half of a tile may not exist: a second box, or another CTA's, is then left out.
+    static constexpr uint32_t kHalf = kOfRows ? C::kHalfRows : C::kHalfColumns;
 
     const Cta<C>& cta;
     const TensorMap* map;
@@ -24,25 +27,36 @@ struct OperandLoader {
     uint16_t sharers;
 
     __device__ __forceinline__ OperandLoader(const Cta<C>& cta, const TensorMap* map) : cta(cta), map(map) {
-        rank = kRows ? cta.rank_n : cta.rank_m;
-        sharers = kRows ? (C::kClusterN > 1 ? 1u | 1u << C::kClusterM : 1u) << (cta.first_sharer + cta.rank_m)
+        rank = kOfRows ? cta.rank_n : cta.rank_m;
+        sharers = kOfRows ? (C::kClusterN > 1 ? 1u | 1u << C::kClusterM : 1u) << (cta.first_sharer + cta.rank_m)
                         : ((1u << C::kClusterM) - 1) << (cta.first_sharer + cta.rank_n * C::kClusterM);
     }
 
     __device__ __forceinline__ void load(uint32_t stage, const scheduler::Dense& tile, uint32_t block) const {
         const Columns<C> columns = cta.columns(tile);
-        const uint32_t smem = kRows ? cta.stage_rows(stage) : cta.stage_columns(stage);
+        const uint32_t smem = kOfRows ? cta.stage_rows(stage) : cta.stage_columns(stage);
         const uint32_t share = rank * kShare, extra = rank * kExtraShare;
-        const uint32_t first = (kRows ? cta.row(tile) : columns.main) + share, k = (cta.first_block + block) * Plan<C>::kBlockK;
+        const uint32_t first = (kOfRows ? cta.row(tile) : columns.main) + share, k = (cta.first_block + block) * Plan<C>::kBlockK;
         if constexpr (kMnMajor) {
 #pragma unroll
             for (uint32_t i = 0; i < kShare; i += mma::kBoxWidth) load_box(map, smem + (share + i) * kRowBytes, stage, first + i, k);
-        } else {
+        } else if (kHalf == 0 || rank == 0 || has_second_half(tile)) {
             load_box(map, smem + share * kRowBytes, stage, k, first);
+        }
+        if constexpr (kHalf > 0 && kSharers == 1) {
+            if (has_second_half(tile)) load_box(map, smem + kHalf * kRowBytes, stage, k, first + kHalf);
         }
         if constexpr (kExtraShare > 0) {
             load_box(&cta.params.map_extra, smem + (Plan<C>::kMain + extra) * kRowBytes, stage, k, columns.extra + extra);
         }
+    }
+
+    __device__ __forceinline__ bool has_second_half(const scheduler::Dense& tile) const {
+        return (kOfRows ? cta.row(tile) : cta.columns(tile).main) + kHalf < (kOfRows ? cta.m() : cta.n());
+    }
+    // Bytes of a stage that nobody loads.
+    __device__ __forceinline__ uint32_t missing_bytes(const scheduler::Dense& tile) const {
+        return kHalf == 0 || has_second_half(tile) ? 0 : kHalf * kRowBytes;
     }
 
     __device__ __forceinline__ void load_box(const TensorMap* box, uint32_t smem, uint32_t stage, uint32_t inner, uint32_t outer) const {
@@ -55,14 +69,26 @@ struct OperandLoader {
 template <class C>
 __device__ __forceinline__ void prefetch_addend(const Cta<C>& cta, const scheduler::Dense& tile) {
     using Out = typename Plan<C>::Out;
-    constexpr uint32_t kRows = C::kSwapped ? C::kBlockN : C::kBlockM, kColumns = C::kSwapped ? C::kBlockM : Plan<C>::kMain;
+    constexpr uint32_t kTokens = Plan<C>::kTokens, kColumns = C::kSwapped ? C::kBlockM : Plan<C>::kMain;
     constexpr uint32_t kLine = 128 / sizeof(Out), kLines = ceil_div(kColumns, kLine);
     if (cta.rank_k > 0) return;
     const uint32_t row = cta.token(tile), column = cta.weight(tile);
-    for (uint32_t i = threadIdx.x % kWarpThreads; i < kRows * kLines; i += kWarpThreads) {
+    for (uint32_t i = threadIdx.x % kWarpThreads; i < kTokens * kLines; i += kWarpThreads) {
         const uint32_t r = row + i / kLines, s = column + i % kLines * kLine;
         if (r < cta.m() && s < cta.n()) ptx::prefetch_l2(static_cast<const Out*>(cta.params.c) + r * cta.params.c_stride + s);
     }
+}
+
+// The same of D, where the store adds to it, by whole boxes: one with every second of a tile's last k-blocks.
+// NOTE: not earlier, lest A and B be driven out of L2; not together, lest their copies wait.
+template <class C>
+__device__ __forceinline__ void prefetch_sum(const Cta<C>& cta, const scheduler::Dense& tile, uint32_t block) {
+    constexpr uint32_t kBox = C::kBoxColumns, kAcross = C::kBlockN / kBox, kBoxes = C::kBlockM / 64 * kAcross;
+    const uint32_t left = cta.k_blocks - block;
+    if (left % 2 != 0 || left / 2 > kBoxes) return;
+    const uint32_t box = kBoxes - left / 2;
+    const uint32_t row = cta.row(tile) + box / kAcross * 64, column = cta.columns(tile).at(box % kAcross * kBox);
+    if (row < cta.m() && column < cta.n()) ptx::tma_prefetch(&cta.params.map_d, column, row);
 }
 
 // NOTE: the loops belong to the whole warp and only the issue to one lane; a loop of one lane keeps its addresses
@@ -72,12 +98,13 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     const OperandLoader<C, !C::kSwapped> tokens(cta, &cta.params.map_a);
     const OperandLoader<C, C::kSwapped> weights(cta, &cta.params.map_b);
     auto tile = cta.tiles();
+    const auto bytes = [&] { return cta.params.stage_bytes - tokens.missing_bytes(tile) - weights.missing_bytes(tile); };
     bool more = tile.next();
     // k-blocks whose weights need not wait for the kernel ahead
     uint32_t early = !more ? 0 : cta.k_blocks < cta.params.early_blocks ? cta.k_blocks : cta.params.early_blocks;
     for (uint32_t block = 0; block < early; ++block) {
         if (ptx::elect_one()) {
-            ptx::mbarrier_arrive_expect_tx(cta.barriers.full(block), cta.params.stage_bytes);
+            ptx::mbarrier_arrive_expect_tx(cta.barriers.full(block), bytes());
             weights.load(block, tile, block);
         }
     }
@@ -89,10 +116,11 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
             if (C::kAddend == kRead && block == 0) prefetch_addend(cta, tile);
             if (ptx::elect_one()) {
                 if (early == 0) {
-                    ptx::mbarrier_arrive_expect_tx(cta.barriers.full(at.stage), cta.params.stage_bytes);
+                    ptx::mbarrier_arrive_expect_tx(cta.barriers.full(at.stage), bytes());
                     weights.load(at.stage, tile, block);
                 }
                 tokens.load(at.stage, tile, block);
+                if constexpr (Plan<C>::kPrefetchesSum) prefetch_sum(cta, tile, block);
             }
             early -= early > 0;
         }
@@ -178,7 +206,8 @@ struct OuterLane {
     static constexpr uint32_t kRowGroups = ceil_div(C::kBlockM, kWarpThreads);
     static constexpr uint32_t kGroups = kRowGroups + ceil_div(C::kBlockN, kWarpThreads);
     static constexpr uint32_t kOwn = ceil_div(kGroups, kOuterWarps);
-    static constexpr uint32_t kBlocks = C::kBlockM <= 64 ? 4 : 2;  // two loads of so many must outlast a load
+    // Two groups, one being stored and one being loaded, must outlast a load.
+    static constexpr uint32_t kBlocks = C::kBlockM <= 64 ? 4 : 2;
     using Group = float[kBlocks][kOwn];
 
     const Cta<C>& cta;

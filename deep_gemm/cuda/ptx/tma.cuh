@@ -33,6 +33,11 @@ __device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t smem, i
                  : "memory");
 }
 
+// Brings one box to L2.
+__device__ __forceinline__ void tma_prefetch(const TensorMap* map, int inner, int outer) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(inner), "r"(outer) : "memory");
+}
+
 // Adds one box to what the tensor holds, in the type that its map names; elements outside are not touched.
 __device__ __forceinline__ void tma_reduce_add(const TensorMap* map, uint32_t smem, int inner, int outer) {
     asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(smem),

@@ -41,11 +41,13 @@
 #define tma_load_multicast device_tma_load_multicast
 #define tma_store device_tma_store
 #define tma_reduce_add device_tma_reduce_add
+#define tma_prefetch device_tma_prefetch
 #include "deep_gemm/ptx/tma.cuh"
 #undef tma_load
 #undef tma_load_multicast
 #undef tma_store
 #undef tma_reduce_add
+#undef tma_prefetch
 
 namespace deep_gemm::ptx {
 
@@ -141,6 +143,8 @@ inline void stmatrix_x2_transposed(uint32_t address, uint32_t r0, uint32_t r1) {
 inline void tma_store(const TensorMap* map, uint32_t smem, int inner, int outer) {
     copies.push_back({map, smem, inner, outer, false, stores[0].size()});
 }
+static std::vector<Copy> prefetched;
+inline void tma_prefetch(const TensorMap* map, int inner, int outer) { prefetched.push_back({map, 0, inner, outer, false, 0}); }
 inline void tma_reduce_add(const TensorMap* map, uint32_t smem, int inner, int outer) {
     copies.push_back({map, smem, inner, outer, true, stores[0].size()});
 }
@@ -289,7 +293,8 @@ template <class C>
 struct SimulatedMma {
     using Sum = typename C::Sum;
 
-    static void issue(Sum (&d)[C::kBlockN / 2], uint64_t rows, uint64_t columns, bool accumulate) {
+    template <int kCount>
+    static void issue(Sum (&d)[kCount], uint64_t rows, uint64_t columns, bool accumulate) {
         using Element = typename Choose<C::kElementBytes == 1, signed char, short>::Type;
         constexpr uint32_t kDepth = 32 / C::kElementBytes;
         ptx::misplaced += rows >> 62 != 1 || columns >> 62 != 1;
@@ -297,7 +302,7 @@ struct SimulatedMma {
         for (uint32_t k = 0; k < kDepth; ++k) {
             for (uint32_t i = 0; i < 2; ++i) of_rows[i][k] = ptx::element_of<Element, C::kRowsMnMajor>(rows, first_row() + i * 8, k);
         }
-        for (uint32_t i = 0; i < C::kBlockN / 2; i += 4) {
+        for (uint32_t i = 0; i < kCount; i += 4) {
             for (uint32_t j = 0; j < 2; ++j) {
                 int sums[2] = {0, 0};
                 for (uint32_t k = 0; k < kDepth; ++k) {

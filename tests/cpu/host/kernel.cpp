@@ -39,7 +39,7 @@ struct Simulation {
     Matrix<Out> c, d;
     std::vector<int> times;
     std::vector<float> sfa, sfb;
-    long owed = 0, unfit = 0, inexact = 0;
+    long owed = 0, unfit = 0, inexact = 0, needless = 0;
 
     explicit Simulation(GemmParams& params)
         : params(params), c(params.m, params.n, 8), d(params.m, params.n, 16), times(params.m * params.n) {
@@ -155,6 +155,8 @@ struct Simulation {
     // A map of D says: columns of a box, rows, bytes over which rows are swizzled.
     void copy(const ptx::Copy& copy) {
         const uint32_t columns = copy.map->words[0], rows = copy.map->words[1], swizzle = copy.map->words[2];
+        const auto same = [&](const ptx::Copy& one) { return one.map == copy.map && one.inner == copy.inner && one.outer == copy.outer; };
+        needless -= std::count_if(ptx::prefetched.begin(), ptx::prefetched.end(), same);
         unfit += copy.smem % 128 != 0 || copy.adds != (C::kAddend == kReduce);
         for (uint32_t i = 0; i < rows * columns; ++i) {
             const uint32_t token = copy.outer + i / columns, weight = copy.inner + i % columns;
@@ -206,6 +208,7 @@ struct Simulation {
     // Sums are exchanged in a first turn, whose results are of none; every CTA has them in the second.
     void run(uint32_t grid) {
         gridDim.x = grid;
+        ptx::prefetched.clear();
         for (uint32_t cluster = 0; cluster < grid / P::kCluster; ++cluster) {
             ptx::ctas.assign(P::kCluster, {std::vector<unsigned char>(P::kSharedBytes, 255)});
             each(cluster, [](const Cta<C>& cta) { produce(cta); });
@@ -221,12 +224,14 @@ struct Simulation {
                 for (const auto& [barrier, bytes] : cta.owed) owed += bytes != 0;
             }
         }
+        needless += ptx::prefetched.size();
     }
 };
 
 // One line: wrong elements of D, elements that nobody has stored, elements stored more than once, elements of C read where
 // there are none, barriers whose bytes did not come out even, accesses that the device would refuse, copies to D of another kind
-// than the form asks for, products of scales that are off by more than 2^-21.
+// than the form asks for, products of scales that are off by more than 2^-21; boxes of D brought to L2, and those of them that
+// no store adds to.
 template <class C>
 void show(GemmParams& params, uint32_t grid) {
     Simulation<C> simulated(params);
@@ -240,8 +245,8 @@ void show(GemmParams& params, uint32_t grid) {
         wrong += std::memcmp(&right, &found, sizeof(right)) != 0;
         missing += simulated.times[i] == 0, repeated += simulated.times[i] > 1;
     }
-    std::printf("%d %d %d %ld %ld %ld %ld %ld\n", wrong, missing, repeated, beyond, simulated.owed, ptx::misplaced, simulated.unfit,
-                simulated.inexact);
+    std::printf("%d %d %d %ld %ld %ld %ld %ld %zu %ld\n", wrong, missing, repeated, beyond, simulated.owed, ptx::misplaced,
+                simulated.unfit, simulated.inexact, ptx::prefetched.size(), simulated.needless);
 }
 
 }  // namespace deep_gemm

@@ -5,7 +5,8 @@ int main() {
     using namespace deep_gemm;
     scheduler::DenseParams params;
     unsigned grid;
-    while (std::scanf("%u %u %u %u %u", &params.clusters_m, &params.clusters_n, &params.band, &params.band_on_m, &grid) == 5) {
+    while (std::scanf("%u %u %u %u %u %u %u %u", &params.clusters_m, &params.clusters_n, &params.band, &params.band_on_m,
+                      &params.edge_first, &params.edge_last, &params.edge_on_m, &grid) == 8) {
         for (unsigned cluster = 0; cluster < grid; ++cluster) {
             for (scheduler::Dense tile(params, cluster, grid); tile.next();) {
                 std::printf("%u %u %u ", cluster, tile.cluster_m, tile.cluster_n);
