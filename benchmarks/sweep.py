@@ -5,9 +5,9 @@
 
 Kinds are those of `deep-gemm bench`, forms the names of our call in their rows (`ours`,
 `ours_plain`, `ours_promoted`). For each shape, the `top` candidates by predicted time are measured
-(CUDA-graph replay over rotating inputs, median; microseconds per call). Prints, per shape, the
-chosen and the best. Where the choice is more than 5 % behind, both are measured again, for longer
-and in turns, so that noise does not decide. At the end: how far the choice is behind.
+(CUDA-graph replays over rotating inputs, in turns, median; microseconds per call). Prints, per
+shape, the chosen and the best. Where the choice is more than 5 % behind, both are measured again,
+for longer, so that noise does not decide. At the end: how far the choice is behind.
 
 OUT.json keeps a row for each shape. TIMES.json is for fitting the model: a list of objects with
 kind, form, m, n, k, config, us and predicted, one for each time. A candidate that cannot run is
@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from deep_gemm.problem import GemmProblem
 from deep_gemm.testing.suite import Operands, Shape, Suite, Weight, compile_ahead, rotating_sets
 from deep_gemm.testing.suites import SUITES
 from deep_gemm.testing.summary import geometric_mean
-from deep_gemm.testing.timing import WARM_MS, time_calls
+from deep_gemm.testing.timing import WARM_MS, Captured, capture, keep_busy, time_in_turns
 
 TOLERANCE = 1.05  # how far the chosen may be behind before both are measured again
 TURNS = 5
@@ -114,11 +113,8 @@ def _again(row: Row, device: DeviceSpec) -> Row:
     problem = suite.forms(row["m"], row["n"], row["k"])[row["form"]]
     configs = {c.config.name: c.config for c in explain(problem, device)}
     calls = Timed(suite, problem, rotating_sets(problem, []))
-    times: dict[str, list[float]] = {"chosen": [], "best": []}
-    for _ in range(TURNS):
-        for which, found in times.items():
-            found.append(calls.us(configs[row[which]], target_ms=10.0, warm_ms=WARM_MS))
-    medians = {f"{which}_us": statistics.median(found) for which, found in times.items()}
+    two = {f"{of}_us": calls.captured(configs[row[of]], 10.0) for of in ("chosen", "best")}
+    medians = in_turns(two)
     result = {**row, "again": medians}
     print(f"{_name(row)}: {behind(row):.3f}, again {behind(result):.3f}  "
           f"chosen {row['chosen']} {medians['chosen_us']:.2f}  "
@@ -150,28 +146,36 @@ class Timed:
     def __init__(self, suite: Suite, problem: GemmProblem, sets: list[Operands]):
         self.suite, self.problem, self.sets = suite, problem, sets
 
-    def us(self, config: GemmConfig, target_ms: float = 3.0, warm_ms: float = 3.0) -> float:
-        """Return microseconds per call."""
+    def captured(self, config: GemmConfig, target_ms: float) -> Captured:
+        """Return a graph of so many milliseconds."""
         with forced(config):
-            calls = self.suite.calls(self.problem, self.sets)
-            return round(time_calls(calls, target_ms=target_ms, warm_ms=warm_ms), 3)
+            return capture(self.suite.calls(self.problem, self.sets), target_ms)
+
+
+def in_turns(captured: Mapping[str, Captured]) -> dict[str, float]:
+    """Return microseconds per call, once the card no longer tells what went before.
+
+    One after the other, whatever is timed first is timed at another clock.
+    """
+    keep_busy(next(iter(captured.values())).replay, WARM_MS)
+    return {name: round(us, 3) for name, us in time_in_turns(captured, TURNS).items()}
 
 
 def _row(calls: Timed, found: Sequence[Candidate]) -> Row | None:
     """Return what was measured of one problem; None where the chosen candidate cannot run."""
     shape = {"m": calls.problem.m, "n": calls.problem.n, "k": calls.problem.k}
-    measured: dict[str, tuple[float, float]] = {}
+    captured: dict[str, Captured] = {}
     for candidate in found:
         name = candidate.config.name
         try:
-            if not measured:
-                calls.us(candidate.config, warm_ms=WARM_MS)  # the clock is up from here on
-            measured[name] = round(candidate.estimate_us, 2), calls.us(candidate.config)
+            captured[name] = calls.captured(candidate.config, 2.0)
         except DeepGemmError as error:
             print(f"{_name(shape)}: {name} left out: {str(error).splitlines()[0]}", flush=True)
     chosen = next(c.config.name for c in found if c.chosen)
-    if chosen not in measured:
+    if chosen not in captured:
         return None
+    predicted = {c.config.name: round(c.estimate_us, 2) for c in found}
+    measured = {name: (predicted[name], us) for name, us in in_turns(captured).items()}
     best = min(measured, key=lambda name: measured[name][1])
     row = {
         **shape,

@@ -209,7 +209,7 @@ def _tiles(problem: GemmProblem, config: GemmConfig) -> int:
 
 
 def _longest(problem: GemmProblem, config: GemmConfig, slots: int) -> float:
-    """Return the most tiles that a cluster computes; two halves, of an edge, where it has one more."""
+    """Return the most tiles that a cluster computes, of which one or two may be halves."""
     waves, edge = -(-_tiles(problem, config) // slots), edge_of(problem, config, slots)
     halves = 0 if edge.last == 0 else 2 if edge.first >= edge.last else 1
     return max(waves - 1.0, waves - halves * (1 - HALF_TILE))

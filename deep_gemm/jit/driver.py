@@ -120,6 +120,8 @@ def address_of(name: str, version: int = 12000) -> int:
 
 # --- devices ------------------------------------------------------------------------------------
 
+INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: this thread has not used the GPU before
+
 
 @cache
 def _primary_context(index: int) -> Any:
@@ -148,6 +150,16 @@ def make_current(index: int) -> None:
     check(bindings().cuCtxSetCurrent(_primary_context(index)), "cuCtxSetCurrent")
 
 
+def make_current_after(error: CudaError, index: int) -> None:
+    """Make a device's context current where a launch failed since this thread had none.
+
+    Raises any other error again.
+    """
+    if error.code != INVALID_CONTEXT:
+        raise error
+    make_current(index)
+
+
 @cache
 def device_attributes(index: int) -> DeviceAttributes:
     """Return what the driver says about a device; asked once a process."""
@@ -170,8 +182,6 @@ def device_attributes(index: int) -> DeviceAttributes:
 
 
 # --- kernels ------------------------------------------------------------------------------------
-
-INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: this thread has not used the GPU before
 
 _load_lock = threading.Lock()
 _loaded: dict[tuple[str, int], Function] = {}

@@ -163,8 +163,8 @@ def _box(block: int, sharers: int, extent: int, major: str) -> int:
 
 
 def _boxes(config: GemmConfig) -> tuple[int, int]:
-    """Return how many boxes make up A and B of a whole tile's stage: one of each CTA that shares it,
-    or two halves, whoever loads them."""
+    """Return how many boxes of A and of B make up a stage: one of each CTA that shares it, or two
+    halves, whoever loads them."""
     sharers = (config.cluster_n, config.cluster_m)
     rows, columns = (2 if half else n for half, n in zip(config.half_tile, sharers, strict=True))
     return (columns, rows) if config.swapped else (rows, columns)

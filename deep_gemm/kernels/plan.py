@@ -107,9 +107,7 @@ class LaunchPlan:
                 self._point_at(operands)
                 self._launcher.launch(stream)
             except CudaError as error:
-                if error.code != driver.INVALID_CONTEXT:
-                    raise
-                driver.make_current(self.device_index)
+                driver.make_current_after(error, self.device_index)
                 self._point_at(operands)
                 self._launcher.launch(stream)
 

@@ -126,9 +126,7 @@ class SimpleKernel:
             try:
                 self._launcher.launch(stream)
             except CudaError as error:
-                if error.code != driver.INVALID_CONTEXT:
-                    raise
-                driver.make_current(device)
+                driver.make_current_after(error, device)
                 self._launcher.launch(stream)
 
 

@@ -579,7 +579,7 @@ ROWS_WIDE = config_of(128, 128, form=FORMS["rows"])  # with code for half its co
 
 @given(extents, extents, st.integers(1, 132), st.sampled_from(EVERY))
 @settings(max_examples=300, deadline=None)
-def test_an_edge_is_a_last_row_or_column_of_half_tiles_that_fills_the_last_wave(m, n, slots, config):
+def test_an_edge_is_half_tiles_of_the_last_row_or_column(m, n, slots, config):
     walk = raster(sized("rows", m, n, 512), config, slots)
     if walk.edge == Edge():
         return

@@ -151,3 +151,13 @@ def test_a_device_guard_restores_the_context_after_an_exception(recorded: Record
         ("cuCtxPushCurrent", "primary"),
         ("cuCtxPopCurrent",),
     ]
+
+
+def test_a_context_is_made_current_only_after_the_error_that_says_none_was(
+    recorded: RecordedDriver,
+) -> None:
+    driver.make_current_after(CudaError("launch", 201, "CUDA_ERROR_INVALID_CONTEXT", "", ""), 1)
+    assert recorded.named("cuCtxSetCurrent") == [("cuCtxSetCurrent", "primary")]
+    with pytest.raises(CudaError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        driver.make_current_after(CudaError("launch", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "", ""), 1)
+    assert len(recorded.named("cuCtxSetCurrent")) == 1

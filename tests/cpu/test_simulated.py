@@ -183,7 +183,8 @@ def test_every_form_goes_through_every_kind_of_tile_it_allows():
 @pytest.mark.parametrize("config", EVERY, ids=lambda c: c.name)
 def test_every_element_has_the_bits_of_the_formula_and_is_stored_once(config, simulated):
     stored_again = ahead = 0
-    for wrong, missing, repeated, beyond, uneven, *refused, prefetched, needless in simulated(config):
+    for wrong, missing, repeated, beyond, uneven, *others in simulated(config):
+        *refused, prefetched, needless = others
         assert (wrong, missing) == (0, 0)
         # C is not read beyond its ends, nor after its element of D was written.
         assert beyond == 0
@@ -198,6 +199,8 @@ def test_every_element_has_the_bits_of_the_formula_and_is_stored_once(config, si
 
 
 # Boxes of the last rows come last: of a larger tile all k-blocks that there are.
-@pytest.mark.parametrize("config", [c for c in ADDING if c.tile.block_m < 256], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "config", [c for c in ADDING if c.tile.block_m < 256], ids=lambda c: c.name
+)
 def test_boxes_of_d_are_brought_to_l2_with_every_second_k_block(config, simulated):
     assert sum(row[-2] for row in simulated(config)) > 0

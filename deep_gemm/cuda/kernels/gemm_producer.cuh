@@ -131,75 +131,63 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     }
 }
 
-// One lane's share of the scales of a few k-blocks of a scale warp, on their way through registers.
+// One lane of a scale warp: its token scales, and perhaps one of a block of weights. The warps take turns at the k-blocks,
+// counted over all tiles; one has twice the time of a k-block.
 template <class C>
-struct ScaleGroup {
+struct BlockLane {
     // Two groups, one being stored and one being loaded, must outlast a load: more k-blocks where those are short.
     static constexpr uint32_t kBlocks = Plan<C>::kTokens <= 64 ? 4 : Plan<C>::kTokens <= 128 ? 2 : 1;
     static constexpr uint32_t kTokens = ceil_div(Plan<C>::kTokens, kWarpThreads);
-    float a[kBlocks][kTokens], b[kBlocks];
+    static constexpr uint32_t kTurns = kScaleWarps;
+    struct Group {
+        float a[kBlocks][kTokens], b[kBlocks];
+    };
 
-    // sfa, sfb: this lane's first scale in the group's first k-block; tokens, blocks: how many exist from there on.
-    __device__ __forceinline__ void load(const GemmParams& p, const float* sfa, const float* sfb, uint32_t tokens, bool has_b,
-                                         uint32_t blocks) {
+    const Cta<C>& cta;
+    uint32_t turn, lane;
+    const float *sfa, *sfb;  // in the next k-block to be loaded
+    uint32_t tokens;         // that exist from the lane's first one on
+    bool has_b;
+
+    // Returns how many k-blocks of a tile are this warp's.
+    __device__ __forceinline__ uint32_t begin(const scheduler::Dense& tile) {
+        const GemmParams& p = cta.params;
+        const uint32_t token = cta.token(tile) + lane, of_b = cta.scale_block(tile, lane), first = cta.first_block + turn;
+        tokens = token < cta.m() ? cta.m() - token : 0;
+        has_b = lane < Plan<C>::kScaleBlocks && of_b < ceil_div(cta.n(), 128);
+        sfa = p.sfa + token * p.sfa_stride_m + first * p.sfa_stride_k;
+        sfb = p.sfb + of_b * p.sfb_stride_n + first * p.sfb_stride_k;
+        const uint32_t blocks = (cta.k_blocks + 1 - turn) / 2;
+        turn ^= cta.k_blocks % 2;
+        return blocks;
+    }
+
+    // blocks: how many of its own there are from the group's first on.
+    __device__ __forceinline__ void load(Group& group, uint32_t blocks) {
+        const GemmParams& p = cta.params;
 #pragma unroll
         for (uint32_t j = 0; j < kBlocks; ++j) {
 #pragma unroll
             for (uint32_t i = 0; i < kTokens; ++i) {
                 const bool exists = j < blocks && i * kWarpThreads < tokens;
-                a[j][i] = exists ? sfa[i * kWarpThreads * p.sfa_stride_m + j * kScaleWarps * p.sfa_stride_k] : 0.0f;
+                group.a[j][i] = exists ? sfa[i * kWarpThreads * p.sfa_stride_m + j * kTurns * p.sfa_stride_k] : 0.0f;
             }
-            b[j] = has_b && j < blocks ? sfb[j * kScaleWarps * p.sfb_stride_k] : 0.0f;
+            group.b[j] = has_b && j < blocks ? sfb[j * kTurns * p.sfb_stride_k] : 0.0f;
         }
+        sfa += kBlocks * kTurns * p.sfa_stride_k;
+        sfb += kBlocks * kTurns * p.sfb_stride_k;
     }
 
-    __device__ __forceinline__ void store(uint32_t scales, uint32_t lane, uint32_t block) const {
+    __device__ __forceinline__ void store(const Group& group, uint32_t block, uint32_t stage) const {
+        const uint32_t scales = cta.scales(stage);
 #pragma unroll
-        for (uint32_t i = 0; i < kTokens; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, a[block][i]);
-        if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kTokenScales + lane * 4, b[block]);
+        for (uint32_t i = 0; i < kTokens; ++i) ptx::store_shared(scales + (i * kWarpThreads + lane) * 4, group.a[block][i]);
+        if (lane < Plan<C>::kScaleBlocks) ptx::store_shared(scales + Plan<C>::kTokenScales + lane * 4, group.b[block]);
     }
 };
 
-// The scale warps take turns at the k-blocks, counted over all tiles; one has twice the time of a k-block.
-template <class C>
-__device__ __forceinline__ void produce_scales(const Cta<C>& cta, uint32_t turn, uint32_t lane) {
-    using Group = ScaleGroup<C>;
-    const GemmParams& p = cta.params;
-    pipeline::Position<C::kStages> at;
-    if (turn == 1) at.advance();
-    for (auto tile = cta.tiles(); tile.next();) {
-        const uint32_t token = cta.token(tile) + lane;
-        const uint32_t tokens = token < cta.m() ? cta.m() - token : 0;
-        const uint32_t of_b = cta.scale_block(tile, lane);
-        const bool has_b = lane < Plan<C>::kScaleBlocks && of_b < ceil_div(cta.n(), 128);
-        const float* sfa = p.sfa + token * p.sfa_stride_m + (cta.first_block + turn) * p.sfa_stride_k;
-        const float* sfb = p.sfb + of_b * p.sfb_stride_n + (cta.first_block + turn) * p.sfb_stride_k;
-        uint32_t blocks = (cta.k_blocks + 1 - turn) / 2;  // of this warp, from the current group on
-        turn ^= cta.k_blocks % 2;
-        Group current, next;
-        current.load(p, sfa, sfb, tokens, has_b, blocks);
-        while (blocks > 0) {
-            sfa += Group::kBlocks * kScaleWarps * p.sfa_stride_k;
-            sfb += Group::kBlocks * kScaleWarps * p.sfb_stride_k;
-            next.load(p, sfa, sfb, tokens, has_b, blocks > Group::kBlocks ? blocks - Group::kBlocks : 0);
-#pragma unroll
-            for (uint32_t j = 0; j < Group::kBlocks; ++j) {
-                if (blocks > 0) {
-                    cta.barriers.wait_empty(at);
-                    current.store(cta.scales(at.stage), lane, j);
-                    __syncwarp();
-                    if (lane == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
-                    at.advance();
-                    at.advance();
-                    --blocks;
-                }
-            }
-            current = next;
-        }
-    }
-}
-
-// One lane's rows and columns of those of a warp, by groups of 32 of either; their scales of a few k-blocks.
+// One lane's rows and columns of those of an outer warp, by groups of 32 of either. The warps share every k-block: math warps
+// of a scheduler wait while it issues a producer's instructions, and all of them for the last.
 template <class C>
 struct OuterLane {
     using Scales = epilogue::OuterScales;
@@ -208,7 +196,10 @@ struct OuterLane {
     static constexpr uint32_t kOwn = ceil_div(kGroups, kOuterWarps);
     // Two groups, one being stored and one being loaded, must outlast a load.
     static constexpr uint32_t kBlocks = C::kBlockM <= 64 ? 4 : 2;
-    using Group = float[kBlocks][kOwn];
+    static constexpr uint32_t kTurns = 1;
+    struct Group {
+        float scale[kBlocks][kOwn];
+    };
 
     const Cta<C>& cta;
     uint32_t warp, lane;
@@ -222,7 +213,8 @@ struct OuterLane {
     __device__ __forceinline__ bool in_tile(uint32_t i) const { return index(i) < (of_row(i) ? C::kBlockM : C::kBlockN); }
     __device__ __forceinline__ int64_t stride_k(uint32_t i) const { return of_row(i) ? cta.params.sfa_stride_k : cta.params.sfb_stride_k; }
 
-    __device__ __forceinline__ void begin(const scheduler::Dense& tile) {
+    // Returns how many k-blocks of a tile are this warp's: all.
+    __device__ __forceinline__ uint32_t begin(const scheduler::Dense& tile) {
         const GemmParams& p = cta.params;
 #pragma unroll
         for (uint32_t i = 0; i < kOwn; ++i) {
@@ -230,6 +222,7 @@ struct OuterLane {
             exists[i] = in_tile(i) && at < (of_row(i) ? cta.m() : cta.n());
             source[i] = (of_row(i) ? p.sfa + at * p.sfa_stride_m : p.sfb + at * p.sfb_stride_n) + cta.first_block * stride_k(i);
         }
+        return cta.k_blocks;
     }
 
     // blocks: how many there are from the group's first on.
@@ -238,13 +231,14 @@ struct OuterLane {
         for (uint32_t i = 0; i < kOwn; ++i) {
 #pragma unroll
             for (uint32_t j = 0; j < kBlocks; ++j) {
-                group[j][i] = exists[i] && j < blocks ? *source[i] : 0.0f;
+                group.scale[j][i] = exists[i] && j < blocks ? *source[i] : 0.0f;
                 source[i] += stride_k(i);
             }
         }
     }
 
-    __device__ __forceinline__ void store(const float (&scale)[kOwn], uint32_t stage) const {
+    __device__ __forceinline__ void store(const Group& group, uint32_t block, uint32_t stage) const {
+        const float(&scale)[kOwn] = group.scale[block];
         bool finite = true;
 #pragma unroll
         for (uint32_t i = 0; i < kOwn; ++i) finite = finite && Scales::is_finite(scale[i]);
@@ -259,17 +253,15 @@ struct OuterLane {
     }
 };
 
-// The outer warps share every k-block: math warps of a scheduler wait while it issues a producer's instructions, and all of
-// them for the last.
-template <class C>
-__device__ __forceinline__ void produce_outer_scales(const Cta<C>& cta, uint32_t warp, uint32_t lane) {
-    using Lane = OuterLane<C>;
-    Lane own{cta, warp, lane};
+// A warp's scales of its k-blocks, by groups: one is on its way from memory while another is stored. Every kTurns-th k-block is
+// the warp's, from the first-th on.
+template <class C, class Lane>
+__device__ __forceinline__ void produce_scales(const Cta<C>& cta, Lane own, uint32_t first) {
     pipeline::Position<C::kStages> at;
+    for (uint32_t i = 0; i < first; ++i) at.advance();
     for (auto tile = cta.tiles(); tile.next();) {
-        uint32_t blocks = cta.k_blocks;  // from the current group on
+        uint32_t blocks = own.begin(tile);  // from the current group on
         typename Lane::Group current, next;
-        own.begin(tile);
         own.load(current, blocks);
         while (blocks > 0) {
             own.load(next, blocks > Lane::kBlocks ? blocks - Lane::kBlocks : 0);
@@ -277,19 +269,26 @@ __device__ __forceinline__ void produce_outer_scales(const Cta<C>& cta, uint32_t
             for (uint32_t j = 0; j < Lane::kBlocks; ++j) {
                 if (blocks > 0) {
                     cta.barriers.wait_empty(at);
-                    own.store(current[j], at.stage);
+                    own.store(current, j, at.stage);
                     __syncwarp();
-                    if (lane == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
-                    at.advance();
+                    if (own.lane == 0) ptx::mbarrier_arrive(cta.barriers.full(at.stage));
+#pragma unroll
+                    for (uint32_t i = 0; i < Lane::kTurns; ++i) at.advance();
                     --blocks;
                 }
             }
-#pragma unroll
-            for (uint32_t j = 0; j < Lane::kBlocks; ++j)
-#pragma unroll
-                for (uint32_t i = 0; i < Lane::kOwn; ++i) current[j][i] = next[j][i];
+            current = next;
         }
     }
+}
+
+template <class C>
+__device__ __forceinline__ void produce_block_scales(const Cta<C>& cta, uint32_t warp, uint32_t lane) {
+    produce_scales(cta, BlockLane<C>{cta, warp, lane}, warp);
+}
+template <class C>
+__device__ __forceinline__ void produce_outer_scales(const Cta<C>& cta, uint32_t warp, uint32_t lane) {
+    produce_scales(cta, OuterLane<C>{cta, warp, lane}, 0);
 }
 
 // Before any of it is used: the halves of outer scales that stay zeros.

@@ -3,7 +3,8 @@
 // applied after all of K, or to every 128 of K: then to rows of A, and to rows, or to 128 x 128 blocks, of B.
 //
 // Roles (one CTA; persistent over tiles of BLOCK_M x BLOCK_N)
-//   producer warpgroup   warp 0               A and B of a k-block, 128 bytes of K, by TMA, multicast over the cluster
+//   producer warpgroup   warp 0               A and B of a k-block, 128 bytes of K, by TMA, multicast over the cluster;
+//                                             what is to be added to the tile, to L2
 //                        warps 1, 2           scales of a k-block, by turns, through registers: any stride will do;
 //                        or warps 1 to 3      those of rows and columns, a third of every k-block's each;
 //                        or warp 1            a tile's scales of rows and columns
@@ -29,6 +30,9 @@
 // With kPingPong each has tiles of its own, `total` in the tensor core, and one's MMAs run under another's store; only the
 // warps of the tile's warpgroup then free a stage, and its vectors of scales are its own:
 //   wait turn | mma of all k-blocks | pass turn | scales, store | stages of the other's tile passed over | wait turn | ...
+//
+// With scales of rows and columns (kRows), half a tile that does not exist is neither loaded nor multiplied: a warpgroup
+// without rows only releases stages, and tiles with half their columns have a loop of their own.
 //
 // Dependent launch: set-up overlaps the kernel before; all roles wait for its end, but warp 0 first fills the
 // stages with B where the caller has said that no kernel in flight writes it.
@@ -68,7 +72,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         if constexpr (C::kPromotion == kRows) {
             produce_outer_scales(cta, role - 1, lane);
         } else if constexpr (P::kScalesAlongK) {
-            if (role <= kScaleWarps) produce_scales(cta, role - 1, lane);
+            if (role <= kScaleWarps) produce_block_scales(cta, role - 1, lane);
         } else if constexpr (P::kScaled) {
             if (role == 1) produce_vectors(cta, lane);
         }

@@ -188,7 +188,7 @@ struct Simulation {
         for (uint32_t lane = 0; lane < kWarpThreads; ++lane) {
             if constexpr (C::kPromotion == kRows) {
                 for (uint32_t warp = 0; warp < kOuterWarps; ++warp) produce_outer_scales(cta, warp, lane);
-            } else if constexpr (P::kScalesAlongK) produce_scales(cta, 0, lane), produce_scales(cta, 1, lane);
+            } else if constexpr (P::kScalesAlongK) produce_block_scales(cta, 0, lane), produce_block_scales(cta, 1, lane);
             else if constexpr (P::kScaled) produce_vectors(cta, lane);
         }
     }
