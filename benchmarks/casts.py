@@ -23,13 +23,12 @@ import torch
 
 from deep_gemm import quant
 from deep_gemm.kernels.transpose import transposed
-from deep_gemm.testing.timing import set_count, time_calls
+from deep_gemm.testing.timing import WARM_MS, set_count, time_calls
 
 Shape = tuple[int, int]
 Call = Callable[[torch.Tensor], object]
 
 SHAPES: tuple[Shape, ...] = ((4096, 7168), (8192, 4096), (1024, 7168))
-WARM_MS = 60.0
 COPY_TIMINGS = 5
 WANTED = 0.85  # of copy_
 RECIPES = {

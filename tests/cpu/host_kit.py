@@ -108,4 +108,5 @@ def launch_numbers(
 ) -> tuple[int, ...]:
     """Return a launch of `clusters` clusters as host programs read it: extents, walk, CTAs."""
     band = walk.band, int(walk.band_on_m)
-    return m, n, k, walk.clusters_m, walk.clusters_n, *band, clusters * config.cluster
+    edge = walk.edge.first, walk.edge.last, int(walk.edge.on_m)
+    return m, n, k, walk.clusters_m, walk.clusters_n, *band, *edge, clusters * config.cluster

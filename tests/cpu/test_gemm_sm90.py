@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, candidates, reasons
-from deep_gemm.config.raster import Raster
+from deep_gemm.config.raster import Raster, raster
 from deep_gemm.config.smem_plan import plan
 from deep_gemm.jit.tensor_map import TensorMap2D
 from deep_gemm.kernels.gemm_sm90 import (
@@ -22,7 +22,7 @@ from deep_gemm.kernels.gemm_sm90 import (
     translation_unit,
 )
 
-from .config_kit import FORMS, H200, config_of
+from .config_kit import FORMS, H200, config_of, sized
 
 PLAIN = GemmConfig(TileConfig(128, 96, 2), 1, 1, 5, StoreConfig(32, 96, 1))
 SWAPPED = GemmConfig(TileConfig(64, 16, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swapped=True)
@@ -249,6 +249,16 @@ def test_parameters_are_the_problem_the_walk_and_what_may_be_read_early():
     assert params.early_blocks == 6
     tiles = params.tiles
     assert (tiles.clusters_m, tiles.clusters_n, tiles.band, tiles.band_on_m) == (3, 5, 4, 1)
+
+
+def test_the_edge_of_the_walk_is_a_parameter():
+    config, params = config_of(128, 128, form=FORMS["rows"]), GemmParams()
+    operands = operands_of(7168, 2112, 512, config)
+    fill_params(params, config, operands, raster(sized("rows", 7168, 2112, 512), config, 132), 0)
+    tiles = params.tiles
+    assert (tiles.edge_first, tiles.edge_last, tiles.edge_on_m) == (28, 28, 0)
+    fill_params(params, config, operands, raster(sized("rows", 2112, 7168, 512), config, 132), 0)
+    assert (tiles.edge_first, tiles.edge_last, tiles.edge_on_m) == (28, 28, 1)
 
 
 @pytest.mark.parametrize(

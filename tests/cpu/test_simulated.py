@@ -16,6 +16,7 @@ from functools import cache
 import pytest
 
 from deep_gemm.config import reasons
+from deep_gemm.config.raster import Edge
 from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params, tensor_maps
 
 from .config_kit import FORMS, H200, config_of
@@ -84,6 +85,7 @@ EVERY = [config for configs in CONFIGS.values() for config in configs]
 UNEVEN = [config for config in EVERY if config.tile.block_n % config.piece_n]
 # Those that add to D with their store alone.
 ADDING = [c for c in EVERY if c.form.addend == "reduce" and not c.swapped and c.split_k == 1]
+SLOTS = 3  # clusters at once, as far as the order of tiles goes
 HALVES = EVERY[::2], EVERY[1::2]  # each a program, compiled at the same time
 
 
@@ -102,6 +104,17 @@ def shapes_of(config):
         m -= chance.randint(0, 7) if config.swapped else 0
         most = min(parts, config.num_stages // tile.at_once)
         yield m, n, step * most - chance.randint(0, step - 1)
+    yield from edged(config, chance)
+
+
+def edged(config, chance):
+    """Problems of two by two clusters, of which two are a last column or row of half tiles."""
+    half_m, half_n = config.half_tile
+    rows, columns = config.tile.block_m * config.cluster_m, config.tile.block_n * config.cluster_n
+    if half_n and config.cluster_n == 1:
+        yield rows + chance.randint(1, rows), columns + 8 * chance.randint(1, half_n // 8), 200
+    if half_m and config.cluster_m == 1:
+        yield rows + chance.randint(1, half_m), 2 * columns, 200
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +149,7 @@ def line_of(config, shape, variant, in_place):
     form = config.form
     strides = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
     operands = Operands(m, n, k, *strides, n)
-    maps, walk = tensor_maps(config, operands), walk_of(config, m, n, k)
+    maps, walk = tensor_maps(config, operands), walk_of(config, m, n, k, SLOTS)
     params = GemmParams()
     clusters = -(-walk.clusters // config.tile.at_once)
     early = min(variant, config.num_stages)
@@ -196,6 +209,16 @@ def test_every_element_has_the_bits_of_the_formula_and_is_stored_once(config, si
         ahead += prefetched
     assert (stored_again > 0) == (config in UNEVEN)
     assert ahead == 0 or config in ADDING
+
+
+def test_tiles_of_an_edge_are_walked_first_and_last():
+    edges = {
+        (walk_of(config, *shape, SLOTS).edge, config.multicast)
+        for config in EVERY
+        for shape in edged(config, random.Random(config.name))
+    }
+    one = {(Edge(1, 1, False), 1), (Edge(1, 1, True), 1)}
+    assert edges >= one and Edge() not in {edge for edge, _ in edges}
 
 
 # Boxes of the last rows come last: of a larger tile all k-blocks that there are.
