@@ -160,7 +160,7 @@ def _empty_output(
 
 def gemm(tensors: Tensors, options: Options, alpha: float = 1.0, beta: float = 1.0) -> None:
     """Write D = alpha * A @ B^T + beta * C for A [M, K] and B [N, K]; see matmul()."""
-    a, sfa, b, sfb, c, d = tensors
+    a, sfa, b, sfb, c, d, groups = tensors
     if c is not None and beta == 0:
         tensors, c = tensors._replace(c=None), None
     try:

@@ -22,6 +22,7 @@ class Form:
     scaled: the sum over K is multiplied by a scale of its row and one of its column.
     a_major, b_major: "k" where elements along K are neighbours, "mn" where rows are.
     addend: "none"; "read" adds beta * C; "reduce" adds to what D holds.
+    grouping: "none", or the kind of Grouping by which tiles find their group.
     """
 
     a: DType = E4M3
@@ -32,6 +33,7 @@ class Form:
     a_major: str = "k"
     b_major: str = "k"
     addend: str = "none"
+    grouping: str = "none"
 
     @property
     def block_k(self) -> int:
@@ -50,10 +52,43 @@ class Form:
         parts += ["scaled"] if self.scaled else []
         parts += [f"{self.a_major}_{self.b_major}"] if "mn" in (self.a_major, self.b_major) else []
         parts += [self.addend] if self.addend != "none" else []
+        parts += [self.grouping] if self.grouping != "none" else []
         return "_".join(parts)
 
 
 BLOCK_SCALED = Form()
+
+GROUPINGS = ("none", "labels", "offsets", "masked", "batched", "k")
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How the rows of A, or K, belong to the groups, each with a B, or a D, of its own.
+
+    kind: what a device tensor of int32 says, or that there is none:
+        "labels" [M]: the group of each row of A [M, K], -1 for none. Groups have whole blocks of
+            `alignment` rows, and the first row of a block speaks for it.
+        "offsets" [groups]: the row of A [M, K] after each group's last; a group begins where the
+            one before ends, rounded up to `alignment`.
+        "masked" [groups]: how many rows of each A [m, K] of A [groups, m, K] are valid.
+        "batched": all are.
+        "k" [groups]: the extent of each group along K; D is [groups, M, N].
+    groups: how many there are.
+    alignment: in rows; see `kind`.
+    rows_hint: rows to expect of a group that has any; 0 says nothing. No result depends on it.
+    zero_padding: of "offsets": rows of D between groups become zeros, else they stay as they are.
+    """
+
+    kind: str
+    groups: int
+    alignment: int = 1
+    rows_hint: int = 0
+    zero_padding: bool = False
+
+    @property
+    def stacked(self) -> bool:
+        """Say whether A has a matrix for each group."""
+        return self.kind in ("masked", "batched")
 
 
 @dataclass(frozen=True)
@@ -67,6 +102,8 @@ class GemmProblem:
     a_major, b_major: "k" where elements along K are neighbours in memory, "mn" where rows are.
     addend: "none"; "read" for any C; "reduce" where C is D, of 4-byte elements, and beta is 1.
     static_b: no kernel still in flight writes B or its scales.
+    grouping: None for one product. Else B is [groups, n, k], but for kind "k"; m is all rows of A,
+        or, where A is stacked, those of each group; k is that of each group, or with kind "k" all.
     """
 
     m: int
@@ -82,6 +119,7 @@ class GemmProblem:
     b_major: str = "k"
     addend: str = "none"
     static_b: bool = False
+    grouping: Grouping | None = None
 
     @classmethod
     def block_scaled(cls, m: int, n: int, k: int, static_b: bool = False) -> GemmProblem:
@@ -103,6 +141,7 @@ class GemmProblem:
             "k" if "a" in transposed else self.a_major,
             "k" if "b" in transposed else self.b_major,
             self.addend,
+            self.grouping.kind if self.grouping else "none",
         )
 
     def _promotion(self) -> str:

@@ -13,14 +13,17 @@ import torch
 from . import checks, dtypes
 from .dtypes import BF16, FP16, FP32, INT8, INT32, DType
 from .errors import ArgumentError, UnsupportedError
-from .problem import GemmProblem
+from .problem import GemmProblem, Grouping
 from .quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128, ScaleRecipe
 
 _FP4 = "packed FP4 (two values a byte) needs another GPU generation; cast to FP8 or INT8"
 
 
 class Tensors(NamedTuple):
-    """The tensors of D = alpha * A @ B^T + beta * C: A [M, K], B [N, K], C and D [M, N]."""
+    """The tensors of D = alpha * A @ B^T + beta * C: A [M, K], B [N, K], C and D [M, N].
+
+    groups: the int32 tensor of a Grouping, which also says how the others' shapes differ.
+    """
 
     a: torch.Tensor
     sfa: torch.Tensor | None
@@ -28,6 +31,7 @@ class Tensors(NamedTuple):
     sfb: torch.Tensor | None
     c: torch.Tensor | None
     d: torch.Tensor
+    groups: torch.Tensor | None = None
 
 
 class Options(NamedTuple):
@@ -36,11 +40,13 @@ class Options(NamedTuple):
     scales: "block" (1x128 with 128x128), "rows" (1x128 with 1x128), or "auto": by their shapes.
     fast_accum: FP8 sums stay in the tensor core over all of K.
     static_b: no kernel still in flight writes B or its scales.
+    grouping: None for one product.
     """
 
     scales: str = "auto"
     fast_accum: bool = False
     static_b: bool = False
+    grouping: Grouping | None = None
 
 
 Recipes = tuple[ScaleRecipe | None, ScaleRecipe | None]

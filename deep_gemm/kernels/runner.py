@@ -59,7 +59,7 @@ class Runner:
 
     def __call__(self, tensors: Tensors, alpha: float = 1.0, beta: float = 1.0) -> None:
         """Launch; raises ArgumentError for an address that TMA cannot take."""
-        a, sfa, b, sfb, c, d = tensors
+        a, sfa, b, sfb, c, d, groups = tensors
         operands = a.data_ptr(), b.data_ptr(), d.data_ptr()
         at_c = 0 if c is None else c.data_ptr()
         if (operands[0] | operands[1] | operands[2] | at_c) & 15:
