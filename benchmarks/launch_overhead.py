@@ -126,7 +126,7 @@ def launches(stream: int, params: int) -> dict[str, Callable[[], object]]:
 def around(params: int, tensor: torch.Tensor) -> dict[str, Callable[[], object]]:
     """Return the other calls of a warm path, by name, with torch's own for comparison."""
     cuda = driver.bindings()
-    matrix = tensor_map.TensorMap2D(1, 256, 256, 256, 128, 64, 128)
+    matrix = tensor_map.TensorMap(1, 256, 256, 256, 128, 64, 128)
     matrix.encode(tensor.data_ptr(), params)
     theirs = cuda.CUtensorMap()
     ctypes.memmove(theirs.getPtr(), params, tensor_map.SIZE)

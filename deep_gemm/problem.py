@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .dtypes import BF16, E4M3, DType
@@ -158,14 +158,42 @@ class GemmProblem:
         majors = (("a", self.a_dtype, self.a_major), ("b", self.b_dtype, self.b_major))
         return tuple(name for name, dtype, major in majors if dtype.bytes == 1 and major == "mn")
 
+    @cached_property
+    def expected(self) -> tuple[int, GemmProblem]:
+        """How many groups are likely to have rows, and the product of one; (1, self) of no groups.
+
+        Choices rest on it, no result does.
+        """
+        of = self.grouping
+        if of is None:
+            return 1, self
+        if of.kind == "k":
+            return of.groups, replace(self, k=-(-self.k // of.groups), grouping=None)
+        count, rows = of.groups, self.m
+        if of.kind == "labels":
+            count = min(count, -(-self.m // of.alignment))
+            rows = -(-self.m // count)
+        elif of.kind == "offsets":
+            rows = min(of.rows_hint or -(-self.m // count), self.m)
+            count = min(count, -(-self.m // rows))
+        elif of.kind == "masked":
+            rows = min(of.rows_hint or self.m, self.m)
+        return count, replace(self, m=rows, grouping=None)
+
     @property
     def flops(self) -> int:
-        """Floating-point operations, a multiply and an add counted as two."""
+        """Floating-point operations, a multiply and an add counted as two; of groups as expected."""
+        if self.grouping is not None:
+            count, one = self.expected
+            return count * one.flops
         return 2 * self.m * self.n * self.k
 
     @property
     def bytes(self) -> int:
-        """Bytes that must cross device memory once: A, B, C, D and the scales."""
+        """Bytes that must cross device memory once: A, B, C, D and scales; of groups as expected."""
+        if self.grouping is not None:
+            count, one = self.expected
+            return count * one.bytes
         operands = self.m * self.k * self.a_dtype.bytes + self.n * self.k * self.b_dtype.bytes
         scales = 4 * (_count(self.scale_a, self.m, self.k) + _count(self.scale_b, self.n, self.k))
         outputs = 1 if self.addend == "none" else 2
@@ -186,6 +214,8 @@ class GemmProblem:
             text += f", {name.upper()} transposed on the device first"
         if self.form.promotion == "none" and self.a_dtype.is_fp8:
             text += ", not promoted"
+        if self.grouping is not None:
+            text += f", {self.grouping.groups} groups by {self.grouping.kind}"
         return text + ("" if self.addend == "none" else f", C by {self.addend}")
 
 

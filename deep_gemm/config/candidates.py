@@ -9,7 +9,7 @@ from functools import cache
 from ..problem import BLOCK_SCALED, Form, GemmProblem
 from .cost_model import K_BLOCK_CYCLES, ROWS_K_BLOCK_CYCLES, SWAPPED_K_BLOCK_CYCLES
 from .device import DeviceSpec
-from .legality import MAX_STAGES, is_box, reasons
+from .legality import MAX_STAGES, is_box, misfits, reasons
 from .smem_plan import plan
 from .tile import SWIZZLED_BYTES, WAVE_M, GemmConfig, StoreConfig, TileConfig
 
@@ -113,12 +113,14 @@ def _clusters(block_m: int, block_n: int) -> tuple[tuple[int, int], ...]:
 def suits(config: GemmConfig, problem: GemmProblem, num_sms: int) -> bool:
     """Say whether a configuration is worth pricing for a problem.
 
-    A swapped tile must hold all tokens and be the narrowest that does; a cluster must fit.
+    A swapped tile must hold all tokens, of a group those expected, and be the narrowest that does;
+    a cluster must fit.
     """
-    if config.cluster > num_sms:
+    if config.cluster > num_sms or misfits(config, problem):
         return False
     widths = sorted({n for _, n in SWAPPED_K_BLOCK_CYCLES})
-    fits = next((n for n in widths if n >= problem.m), None)
+    tokens = problem.expected[1].m
+    fits = next((n for n in widths if n >= tokens), None)
     return not config.swapped or config.tile.block_n == fits
 
 

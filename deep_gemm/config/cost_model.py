@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..problem import GemmProblem
 from .device import DeviceSpec
-from .raster import edge_of
+from .raster import cluster_counts, edge_of
 from .tile import ROW_BYTES, WAVE_M, GemmConfig
 
 # SM cycles of one k-block with its operands in shared memory, by (BLOCK_M, BLOCK_N). A tile is a
@@ -149,7 +149,7 @@ def estimate(
     tiles, slots = _tiles(problem, config), _slots(config, num_sms)
     waves = -(-tiles // slots)
     ctas = min(tiles, slots) * config.cluster
-    k_blocks = -(-problem.k // (config.form.block_k * config.split_k))
+    k_blocks = -(-problem.expected[1].k // (config.form.block_k * config.split_k))
     compute, fill = _compute_cycles(config), _fill_cycles(problem, config)
     per_block = _both(_SHARPNESS, compute, fill) + _cluster_cycles(config)
     parts = {
@@ -163,7 +163,7 @@ def estimate(
     us += waves * _exchange_us(config)
     us += _fit(config).last_store * _last_output_bytes(problem, waves) / device.hbm_bytes_per_us
     us += _transpose_us(problem, device)
-    if problem.static_b:
+    if problem.static_b and not problem.grouping:
         blocks = early_blocks(config, problem.k, ctas, device.sm_count)
         us -= _early_us(config, blocks, ctas)
     return Estimate(us, waves, per_block, max(parts, key=lambda name: parts[name]))
@@ -202,10 +202,9 @@ def _both(sharpness: int, *times: float) -> float:
 
 
 def _tiles(problem: GemmProblem, config: GemmConfig) -> int:
-    rows, columns = config.oriented(problem.m, problem.n)
-    tiles_m = -(-rows // (config.tile.block_m * config.cluster_m))
-    tiles_n = -(-columns // (config.tile.block_n * config.cluster_n))
-    return tiles_m * tiles_n
+    count, one = problem.expected
+    along_m, along_n = cluster_counts(one, config)
+    return count * along_m * along_n
 
 
 def _longest(problem: GemmProblem, config: GemmConfig, slots: int) -> float:
@@ -244,7 +243,7 @@ def _direct_cycles(rows: int, columns: int) -> float:
 
 
 def _fill_cycles(problem: GemmProblem, config: GemmConfig) -> float:
-    rows, columns = config.oriented(problem.m, problem.n)
+    rows, columns = config.oriented(problem.expected[1].m, problem.n)
     filled = min(config.tile.block_m, rows) + min(config.tile.block_n, columns)
     return max(filled * ROW_BYTES / FILL_BYTES, _fit(config).load_latency / config.num_stages)
 
@@ -272,8 +271,9 @@ def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, slo
     waves = -(-_tiles(problem, config) // slots)
     camping = pitch % CAMPING_BYTES == 0 and config.split_k < CAMPING_SPLITS
     moved = problem.bytes - _last_output_bytes(problem, waves)
-    readers = -(-problem.m // (config.tile.block_m * config.cluster_m)) if not config.swapped else 1
-    weights = problem.n * problem.k * problem.b_dtype.bytes
+    count, one = problem.expected
+    readers = -(-one.m // (config.tile.block_m * config.cluster_m)) if not config.swapped else 1
+    weights = count * one.n * one.k * one.b_dtype.bytes
     moved += _fit(config).reread * min(readers - 1, 3) * weights
     # The last wave may be too few CTAs to draw the full rate.
     tiles = _tiles(problem, config)
@@ -285,7 +285,8 @@ def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, slo
 
 
 def _last_output_bytes(problem: GemmProblem, waves: int) -> float:
-    return problem.m * problem.n * problem.d_dtype.bytes / waves
+    count, one = problem.expected
+    return count * one.m * one.n * one.d_dtype.bytes / waves
 
 
 def _power_us(problem: GemmProblem, config: GemmConfig) -> float:

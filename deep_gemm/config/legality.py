@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..problem import GemmProblem
 from .device import DeviceSpec
 from .smem_plan import plan
 from .tile import BOX_MN, SCALE_N, SWIZZLED_BYTES, WAVE_M, GemmConfig
@@ -17,6 +18,14 @@ def reasons(config: GemmConfig, device: DeviceSpec) -> list[str]:
     return (
         _tile(config) + _form(config) + _cluster(config) + _store(config) + _storage(config, device)
     )
+
+
+def misfits(config: GemmConfig, problem: GemmProblem) -> list[str]:
+    """Return why a problem cannot be run with a configuration of its form, likewise."""
+    of = problem.grouping
+    if of is not None and of.kind == "labels" and of.alignment % config.tokens:
+        return [f"tiles of {config.tokens} tokens where labels change every {of.alignment}"]
+    return []
 
 
 def _tile(config: GemmConfig) -> list[str]:

@@ -39,16 +39,35 @@ class Raster:
         return self.clusters_m * self.clusters_n
 
 
+def cluster_counts(problem: GemmProblem, config: GemmConfig) -> tuple[int, int]:
+    """Return how many clusters of tiles lie along the rows and the columns of a product."""
+    tile = config.tile
+    rows, columns = config.oriented(problem.m, problem.n)
+    across_m, across_n = tile.block_m * config.cluster_m, tile.block_n * config.cluster_n
+    return -(-rows // across_m), -(-columns // across_n)
+
+
+def most_clusters(problem: GemmProblem, config: GemmConfig) -> int:
+    """Return how many clusters of tiles there are, or, of groups, can be."""
+    along_m, along_n = cluster_counts(problem, config)
+    of = problem.grouping
+    if of is None:
+        return along_m * along_n
+    along_tokens, along_weights = config.oriented(along_m, along_n)
+    if of.kind == "offsets":
+        return (along_tokens + of.groups) * along_weights
+    return along_m * along_n * (1 if of.kind == "labels" else of.groups)
+
+
 def raster(problem: GemmProblem, config: GemmConfig, resident: int) -> Raster:
-    """Return the walk for `resident` clusters at a time.
+    """Return the walk for `resident` clusters at a time; of groups, over one of the expected size.
 
     Of both axes and all widths it takes the one that reads least of A and B: a band along one axis
     reads its share of that operand once and all of the other, and within a wave both share L2.
     """
     rows_m = config.tile.block_m * config.cluster_m
     rows_n = config.tile.block_n * config.cluster_n
-    rows, columns = config.oriented(problem.m, problem.n)
-    clusters_m, clusters_n = -(-rows // rows_m), -(-columns // rows_n)
+    clusters_m, clusters_n = cluster_counts(problem.expected[1], config)
 
     def rows_read(band_on_m: bool, band: int) -> tuple[int, int]:
         across, along = (clusters_m, clusters_n) if band_on_m else (clusters_n, clusters_m)
@@ -71,10 +90,9 @@ def edge_of(problem: GemmProblem, config: GemmConfig, resident: int) -> Edge:
     as there are any.
     """
     tile = config.tile
-    if config.form.promotion != "rows" or config.split_k > 1:
+    if config.form.promotion != "rows" or config.split_k > 1 or problem.grouping:
         return Edge()
-    clusters_m = -(-problem.m // (tile.block_m * config.cluster_m))
-    clusters_n = -(-problem.n // (tile.block_n * config.cluster_n))
+    clusters_m, clusters_n = cluster_counts(problem, config)
     over = clusters_m * clusters_n % resident
     half_m, half_n = config.half_tile
     narrow = config.cluster_n == 1 and 0 < problem.n % tile.block_n <= half_n

@@ -13,7 +13,7 @@ from ..problem import GemmProblem
 from .candidates import candidates, complete, suits
 from .cost_model import Estimate, estimate
 from .device import DeviceSpec
-from .legality import reasons
+from .legality import misfits, reasons
 from .tile import GemmConfig
 
 _forced: GemmConfig | None = None
@@ -40,19 +40,18 @@ def select(problem: GemmProblem, device: DeviceSpec, num_sms: int = 0) -> GemmCo
     Pure but for forced(); known problems cost a lookup, new ones about a millisecond.
     """
     if _forced is not None:
-        return _fitted(replace(_forced, form=problem.form), device)
+        return _fitted(replace(_forced, form=problem.form), problem, device)
     return _select(problem, device, device.budget(num_sms))
 
 
-def _fitted(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
+def _fitted(config: GemmConfig, problem: GemmProblem, device: DeviceSpec) -> GemmConfig:
     """Return a forced configuration, with another store path and depth where the form asks for it.
 
     Raises UnsupportedError where no kernel can be built so.
     """
-    if not reasons(config, device):
-        return config
-    fitted = complete(config, device)
-    if found := reasons(fitted, device):
+    found = reasons(config, device)
+    fitted = complete(config, device) if found else config
+    if found := reasons(fitted, device) + misfits(fitted, problem):
         raise UnsupportedError(f"forced configuration {fitted.name}", found)
     return fitted
 

@@ -27,6 +27,7 @@ REGISTERS = {(1, 1): (0, 0), (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (0, 0
 ROWS_REGISTERS = {(2, 1): (56, 224)}
 ROWS_MAX_ACCUMULATORS = {(1, 1): 204, (2, 1): 204}
 READ_REGISTERS, TURN_REGISTERS = 20, 8  # for where C is read, and for whose turn it is
+GROUP_REGISTERS, RAGGED_REGISTERS = 12, 16  # for which group it is; and for rows that are stored one by one
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,11 @@ class GemmConfig:
         return self.multicast * self.split_k
 
     @property
+    def tokens(self) -> int:
+        """Rows of A in a tile."""
+        return self.tile.block_n if self.swapped else self.tile.block_m
+
+    @property
     def main_n(self) -> int:
         """Contiguous columns of a tile: all, but of weights with a scale for each 128 x 128 a power
         of two up to 128, which then share it."""
@@ -181,7 +187,9 @@ class GemmConfig:
         if self.form.promotion == "rows":
             return ROWS_MAX_ACCUMULATORS.get(key, 0)
         reads = self.form.addend == "read" and self.ctas_per_sm == 1
+        of = self.form.grouping
         others = READ_REGISTERS * reads + TURN_REGISTERS * self.tile.ping_pong
+        others += 0 if of == "none" else RAGGED_REGISTERS if of == "offsets" else GROUP_REGISTERS
         return max(0, MAX_ACCUMULATORS.get(key, 0) - others)
 
     @property

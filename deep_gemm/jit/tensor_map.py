@@ -1,4 +1,4 @@
-"""TMA descriptors of 2-D tensors: encoded once, then given new addresses."""
+"""TMA descriptors of matrices and stacks of them: encoded once, then given new addresses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ALIGNMENT = 64  # of its address, on the host as on the device
 
 
 @dataclass(frozen=True)
-class TensorMap2D:
-    """A row-major matrix as TMA sees it; elements beyond it read as zero bytes and are not written.
+class TensorMap:
+    """A row-major matrix, or a stack of them, as TMA sees it; elements beyond it read as zero bytes and are not written.
 
     dtype_bytes: bytes of one element (1, 2 or 4).
     inner, outer: elements in a row, rows.
@@ -24,6 +24,8 @@ class TensorMap2D:
     box_inner, box_outer: extent of one copy, at most 256 each.
     swizzle_bytes: 0, or the 32, 64 or 128 byte span the box's rows are swizzled in.
     adds: "fp32" or "int32" where stores add in that type to what is there; else elements are bytes.
+    matrices: of a stack, of which a copy touches one; 0: no stack, and no third coordinate.
+    matrix_stride_bytes: from one matrix to the next; a multiple of 16.
     """
 
     dtype_bytes: int
@@ -34,6 +36,8 @@ class TensorMap2D:
     box_outer: int
     swizzle_bytes: int
     adds: str = ""
+    matrices: int = 0
+    matrix_stride_bytes: int = 0
 
     def encode(self, device_address: int, host_address: int) -> None:
         """Write the 128-byte descriptor of the matrix at `device_address` to `host_address`.
@@ -42,15 +46,18 @@ class TensorMap2D:
         parameter struct. Raises CudaError with every field where the driver refuses them.
         """
         types, interleave, swizzles, promotion, fill = _constants()
+        rank = 3 if self.matrices else 2
+        extents = (self.inner, self.outer, self.matrices)[:rank]
+        strides = (self.outer_stride_bytes, self.matrix_stride_bytes)[: rank - 1]
         code = _encode_call()(
             host_address,
             types.get(self.adds or self.dtype_bytes, -1),
-            2,
+            rank,
             device_address,
-            (ctypes.c_uint64 * 2)(self.inner, self.outer),
-            (ctypes.c_uint64 * 1)(self.outer_stride_bytes),
-            (ctypes.c_uint32 * 2)(self.box_inner, self.box_outer),
-            (ctypes.c_uint32 * 2)(1, 1),
+            (ctypes.c_uint64 * 3)(*extents),
+            (ctypes.c_uint64 * 2)(*strides),
+            (ctypes.c_uint32 * 3)(self.box_inner, self.box_outer, 1),
+            (ctypes.c_uint32 * 3)(1, 1, 1),
             interleave,
             swizzles.get(self.swizzle_bytes, -1),
             promotion,

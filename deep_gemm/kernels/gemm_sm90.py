@@ -11,15 +11,15 @@ from ..config.tile import BOX_MN, ROW_BYTES, SWIZZLED_BYTES, WAVE_M, GemmConfig
 from ..jit import tensor_map
 from ..jit.source import MmaShape, render
 from ..jit.unit import OPTIONS, TranslationUnit
-from ..problem import BLOCK_SCALED, Form
+from ..problem import BLOCK_SCALED, GROUPINGS, Form, Grouping
 
 # enum Promotion and enum AddendMode of the kernel.
 PROMOTIONS = ("none", "unit", "block", "rows")
 ADDENDS = ("none", "read", "reduce")
 
 
-class DenseParams(ctypes.Structure):
-    """scheduler::DenseParams."""
+class WalkParams(ctypes.Structure):
+    """scheduler::WalkParams."""
 
     _fields_ = [
         ("clusters_m", ctypes.c_uint32),
@@ -29,6 +29,18 @@ class DenseParams(ctypes.Structure):
         ("edge_first", ctypes.c_uint32),
         ("edge_last", ctypes.c_uint32),
         ("edge_on_m", ctypes.c_uint32),
+    ]
+
+
+class GroupParams(ctypes.Structure):
+    """scheduler::GroupParams."""
+
+    _fields_ = [
+        ("of", ctypes.c_uint64),
+        ("count", ctypes.c_uint32),
+        ("tokens", ctypes.c_uint32),
+        ("alignment", ctypes.c_uint32),
+        ("clears", ctypes.c_uint32),
     ]
 
 
@@ -44,11 +56,16 @@ class GemmParams(ctypes.Structure):
         ("sfa", ctypes.c_uint64),
         ("sfb", ctypes.c_uint64),
         ("c", ctypes.c_uint64),
+        ("d", ctypes.c_uint64),
+        ("group_maps", ctypes.c_uint64),
         ("sfa_stride_m", ctypes.c_int64),
         ("sfa_stride_k", ctypes.c_int64),
+        ("sfa_stride_group", ctypes.c_int64),
         ("sfb_stride_n", ctypes.c_int64),
         ("sfb_stride_k", ctypes.c_int64),
+        ("sfb_stride_group", ctypes.c_int64),
         ("c_stride", ctypes.c_int64),
+        ("d_stride", ctypes.c_int64),
         ("alpha", ctypes.c_float),
         ("beta", ctypes.c_float),
         ("m", ctypes.c_uint32),
@@ -56,7 +73,8 @@ class GemmParams(ctypes.Structure):
         ("k", ctypes.c_uint32),
         ("stage_bytes", ctypes.c_uint32),
         ("early_blocks", ctypes.c_uint32),
-        ("tiles", DenseParams),
+        ("tiles", WalkParams),
+        ("groups", GroupParams),
     ]
 
 
@@ -69,7 +87,11 @@ class Operands:
     """Extents and strides of the tensors, in elements; no addresses.
 
     Strides of C and D are from row to row, as are those of A and B where they are K-major; else
-    from one k to the next. Scales: from row to row, and along K; 0 where one serves all.
+    from one k to the next. Scales: from row to row, along K, and from group to group; 0 where one
+    serves all.
+
+    groups: matrices of each stack; 0 where nothing is stacked. group_strides: of A, B and D, from
+        one matrix of a stack to the next; 0 where there is no stack.
     """
 
     m: int
@@ -78,9 +100,11 @@ class Operands:
     stride_a: int
     stride_b: int
     stride_d: int
-    stride_sfa: tuple[int, int] = (0, 0)
-    stride_sfb: tuple[int, int] = (0, 0)
+    stride_sfa: tuple[int, int, int] = (0, 0, 0)
+    stride_sfb: tuple[int, int, int] = (0, 0, 0)
     stride_c: int = 0
+    groups: int = 0
+    group_strides: tuple[int, int, int] = (0, 0, 0)
 
 
 def maps_of_operands(config: GemmConfig) -> tuple[tuple[str, ...], ...]:
@@ -94,13 +118,15 @@ def maps_of_operands(config: GemmConfig) -> tuple[tuple[str, ...], ...]:
     return ("map_a",), ("map_b", *extra), ("map_d", *rest)
 
 
-def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.TensorMap2D]:
+def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.TensorMap]:
     """Return the TMA descriptions by their fields in GemmParams."""
     o = operands
     form, (rows_a, rows_b) = config.form, _box_rows(config, o)
+    map_a = _operand_map(form, form.a_major, (o.m, o.k, o.stride_a), rows_a)
     map_b = _operand_map(form, form.b_major, (o.n, o.k, o.stride_b), rows_b)
+    map_b = _stacked(map_b, o.groups, o.group_strides[1])
     maps = {
-        "map_a": _operand_map(form, form.a_major, (o.m, o.k, o.stride_a), rows_a),
+        "map_a": _stacked(map_a, o.groups, o.group_strides[0]),
         "map_b": map_b,
         "map_d": _output_map(config, o, config.store.box_columns),
     }
@@ -111,27 +137,38 @@ def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.
     return maps
 
 
+def _stacked(
+    described: tensor_map.TensorMap, matrices: int, stride: int
+) -> tensor_map.TensorMap:
+    """Return the description of so many matrices, `stride` elements apart; 0: of the one."""
+    if stride == 0:
+        return described
+    pitch = stride * described.dtype_bytes
+    return replace(described, matrices=matrices, matrix_stride_bytes=pitch)
+
+
 def _operand_map(
     form: Form, major: str, extents: tuple[int, int, int], rows: int
-) -> tensor_map.TensorMap2D:
+) -> tensor_map.TensorMap:
     """Return the description of an operand of (mn, k, stride): boxes of a k-block of some rows, or,
     where rows are contiguous, of 64 of them."""
     mn, k, stride = extents
     size = form.a.bytes
     if major == "mn":
-        return tensor_map.TensorMap2D(size, mn, k, stride * size, BOX_MN, form.block_k, ROW_BYTES)
-    return tensor_map.TensorMap2D(size, k, mn, stride * size, form.block_k, rows, ROW_BYTES)
+        return tensor_map.TensorMap(size, mn, k, stride * size, BOX_MN, form.block_k, ROW_BYTES)
+    return tensor_map.TensorMap(size, k, mn, stride * size, form.block_k, rows, ROW_BYTES)
 
 
-def _output_map(config: GemmConfig, o: Operands, columns: int) -> tensor_map.TensorMap2D:
+def _output_map(config: GemmConfig, o: Operands, columns: int) -> tensor_map.TensorMap:
     """Return the description of D: boxes of 64 rows, or of a swapped tile's tokens."""
     rows, dtype = config.piece_n if config.swapped else WAVE_M, config.form.d
     row_bytes = columns * dtype.bytes
     swizzle = row_bytes if row_bytes in SWIZZLED_BYTES else 0
     adds = dtype.name if config.form.addend == "reduce" else ""
-    return tensor_map.TensorMap2D(
+    described = tensor_map.TensorMap(
         dtype.bytes, o.n, o.m, o.stride_d * dtype.bytes, columns, rows, swizzle, adds
     )
+    return _stacked(described, o.groups, o.group_strides[2])
 
 
 def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
@@ -180,9 +217,9 @@ def fill_params(
     rows_a, rows_b = _box_rows(config, operands)
     boxes_a, boxes_b = _boxes(config)
     params.m, params.n, params.k = operands.m, operands.n, operands.k
-    params.c_stride = operands.stride_c
-    params.sfa_stride_m, params.sfa_stride_k = operands.stride_sfa
-    params.sfb_stride_n, params.sfb_stride_k = operands.stride_sfb
+    params.c_stride, params.d_stride = operands.stride_c, operands.stride_d
+    params.sfa_stride_m, params.sfa_stride_k, params.sfa_stride_group = operands.stride_sfa
+    params.sfb_stride_n, params.sfb_stride_k, params.sfb_stride_group = operands.stride_sfb
     rows = rows_a * boxes_a + rows_b * boxes_b + config.extra_n
     params.stage_bytes = rows * ROW_BYTES
     params.early_blocks = early_blocks
@@ -190,6 +227,14 @@ def fill_params(
     params.tiles.band, params.tiles.band_on_m = raster.band, int(raster.band_on_m)
     params.tiles.edge_first, params.tiles.edge_last = raster.edge.first, raster.edge.last
     params.tiles.edge_on_m = int(raster.edge.on_m)
+
+
+def fill_groups(params: GemmParams, grouping: Grouping, m: int, addend: str) -> None:
+    """Write what says of groups in a parameter block does not depend on addresses."""
+    groups = params.groups
+    groups.count, groups.tokens, groups.alignment = grouping.groups, m, grouping.alignment
+    along_k = grouping.kind == "k"
+    groups.clears = int(addend == "none" if along_k else grouping.zero_padding)
 
 
 def translation_unit(config: GemmConfig) -> TranslationUnit:
@@ -235,6 +280,7 @@ def _constants(config: GemmConfig) -> dict[str, int | str]:
         "kRowsMnMajor": int(rows_major == "mn"),
         "kColumnsMnMajor": int(columns_major == "mn"),
         "kAddend": ADDENDS.index(form.addend),
+        "kGrouping": GROUPINGS.index(form.grouping),
         "kReadsAhead": int(config.reads_ahead),
         "kBlockM": config.tile.block_m,
         "kBlockN": config.tile.block_n,

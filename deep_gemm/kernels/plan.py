@@ -13,7 +13,7 @@ import threading
 from .. import settings
 from ..config import from_index, select
 from ..config.cost_model import early_blocks
-from ..config.raster import raster
+from ..config.raster import most_clusters, raster
 from ..config.smem_plan import plan as smem_plan
 from ..config.tile import GemmConfig
 from ..errors import CudaError, UnsupportedError
@@ -64,12 +64,14 @@ class LaunchPlan:
         self._storage, self._params, self._base = _aligned_params()
         resident = _resident_clusters(function, self.config, num_sms)
         walk = raster(problem, self.config, resident)
-        grid = min(resident, walk.clusters) * self.config.cluster
-        early = (
-            early_blocks(self.config, operands.k, grid, device.sm_count) if problem.static_b else 0
-        )
+        grid = min(resident, most_clusters(problem, self.config)) * self.config.cluster
+        early = 0
+        if problem.static_b and problem.grouping is None:
+            early = early_blocks(self.config, operands.k, grid, device.sm_count)
         gemm_sm90.fill_params(self._params, self.config, operands, walk, early)
-        described = gemm_sm90.tensor_maps(self.config, operands)
+        if problem.grouping is not None:
+            gemm_sm90.fill_groups(self._params, problem.grouping, problem.m, problem.addend)
+        self.described = described = gemm_sm90.tensor_maps(self.config, operands)
         # Of A, B and D each: what describes it, and where in the parameter.
         self._maps = [
             [(described[name], self._base + getattr(GemmParams, name).offset) for name in names]
@@ -92,16 +94,20 @@ class LaunchPlan:
         others: tuple[int, int, int],
         factors: tuple[float, float],
         stream: int,
+        groups: tuple[int, int] = (0, 0),
     ) -> None:
         """Launch on a stream handle with the tensors' device addresses.
 
         operands: of A, B and D, 16-byte aligned, their strides those the plan was made for.
         others: of the scales of A and of B and of C; 0 where the form has none.
         factors: alpha and beta.
+        groups: of what says which rows belong to which, and of groups' own maps of A and B.
         """
         with self._lock:
             params = self._params
             params.sfa, params.sfb, params.c = others
+            params.d = operands[2]
+            params.groups.of, params.group_maps = groups
             params.alpha, params.beta = factors
             try:
                 self._point_at(operands)

@@ -151,7 +151,7 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
     form = config.form
     for (m, n, k), (parts, loads, (*at, barrier)) in zip(shapes, found, strict=True):
         strides = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
-        operands = Operands(m, n, k, *strides, n, (1, m), (1, 1))
+        operands = Operands(m, n, k, *strides, n, (1, m, 0), (1, 1, 0))
         maps = tensor_maps(config, operands)
         boxes = [maps[name] for name in ("map_a", "map_b", "map_extra") if name in maps]
         params = GemmParams()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, candidates, reasons
 from deep_gemm.config.raster import Raster, raster
 from deep_gemm.config.smem_plan import plan
-from deep_gemm.jit.tensor_map import TensorMap2D
+from deep_gemm.jit.tensor_map import TensorMap
 from deep_gemm.kernels.gemm_sm90 import (
     GemmParams,
     Operands,
@@ -62,28 +62,28 @@ def rows_of_boxes(config: GemmConfig, m: int, n: int) -> tuple[int, int, int]:
 
 def test_maps_describe_the_operands():
     assert tensor_maps(ONE_PART, operands_of(300, 400, 512)) == {
-        "map_a": TensorMap2D(1, 512, 300, 528, 128, 128, 128),
-        "map_b": TensorMap2D(1, 512, 400, 544, 128, 64, 128),
-        "map_d": TensorMap2D(2, 400, 300, 816, 64, 64, 128),
+        "map_a": TensorMap(1, 512, 300, 528, 128, 128, 128),
+        "map_b": TensorMap(1, 512, 400, 544, 128, 64, 128),
+        "map_d": TensorMap(2, 400, 300, 816, 64, 64, 128),
     }
 
 
 def test_extra_columns_have_maps_of_their_own():
     wide = replace(PLAIN, tile=TileConfig(128, 160, 2), store=StoreConfig(64, 160, 1))
     assert tensor_maps(wide, operands_of(300, 400, 512)) == {
-        "map_a": TensorMap2D(1, 512, 300, 528, 128, 128, 128),
-        "map_b": TensorMap2D(1, 512, 400, 544, 128, 128, 128),
-        "map_extra": TensorMap2D(1, 512, 400, 544, 128, 32, 128),
-        "map_d": TensorMap2D(2, 400, 300, 816, 64, 64, 128),
-        "map_rest": TensorMap2D(2, 400, 300, 816, 32, 64, 64),
+        "map_a": TensorMap(1, 512, 300, 528, 128, 128, 128),
+        "map_b": TensorMap(1, 512, 400, 544, 128, 128, 128),
+        "map_extra": TensorMap(1, 512, 400, 544, 128, 32, 128),
+        "map_d": TensorMap(2, 400, 300, 816, 64, 64, 128),
+        "map_rest": TensorMap(2, 400, 300, 816, 32, 64, 64),
     }
     # Each of two sharers loads half of both parts.
     halves = tensor_maps(replace(wide, cluster_m=2), operands_of(300, 8, 512))
     assert (halves["map_b"].box_outer, halves["map_extra"].box_outer) == (64, 16)
     # Boxes of an odd number of 8 columns are not swizzled.
     uneven = tensor_maps(UNEVEN, operands_of(300, 400, 512))
-    assert uneven["map_d"] == TensorMap2D(2, 400, 300, 816, 56, 64, 0)
-    assert uneven["map_rest"] == TensorMap2D(2, 400, 300, 816, 16, 64, 32)
+    assert uneven["map_d"] == TensorMap(2, 400, 300, 816, 56, 64, 0)
+    assert uneven["map_rest"] == TensorMap(2, 400, 300, 816, 16, 64, 32)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
@@ -117,31 +117,31 @@ def test_every_map_is_of_one_operand(config):
 def test_operands_of_16_bits_and_such_whose_rows_are_contiguous():
     wide = config_of(128, 96, form=FORMS["bf16"])
     maps = tensor_maps(wide, operands_of(304, 400, 512, wide))
-    assert maps["map_a"] == TensorMap2D(2, 512, 304, 1056, 64, 128, 128)
-    assert maps["map_b"] == TensorMap2D(2, 512, 400, 1088, 64, 96, 128)
+    assert maps["map_a"] == TensorMap(2, 512, 304, 1056, 64, 128, 128)
+    assert maps["map_b"] == TensorMap(2, 512, 400, 1088, 64, 96, 128)
     turned = config_of(128, 96, form=TURNED)
     maps = tensor_maps(turned, operands_of(304, 400, 512, turned))
     # Boxes of 64 rows at each of the 64 k of a block, however many rows there are.
-    assert maps["map_a"] == TensorMap2D(2, 304, 512, 640, 64, 64, 128)
-    assert maps["map_b"] == TensorMap2D(2, 400, 512, 864, 64, 64, 128)
+    assert maps["map_a"] == TensorMap(2, 304, 512, 640, 64, 64, 128)
+    assert maps["map_b"] == TensorMap(2, 400, 512, 864, 64, 64, 128)
     assert tensor_maps(turned, operands_of(1, 8, 16, turned))["map_a"].box_inner == 64
 
 
 def test_wide_outputs_have_boxes_of_half_the_columns():
     added = config_of(128, 128, form=FORMS["block_fp32_reduce"])
     maps = tensor_maps(added, operands_of(300, 400, 512, added))
-    assert maps["map_d"] == TensorMap2D(4, 400, 300, 1632, 32, 64, 128, "fp32")
+    assert maps["map_d"] == TensorMap(4, 400, 300, 1632, 32, 64, 128, "fp32")
     swapped = config_of(64, 16, 2, swapped=True, form=FORMS["int8_reduce"])
     maps = tensor_maps(swapped, operands_of(300, 400, 512, swapped))
-    assert maps["map_d"] == TensorMap2D(4, 400, 300, 1632, 32, 8, 128, "int32")
+    assert maps["map_d"] == TensorMap(4, 400, 300, 1632, 32, 8, 128, "int32")
 
 
 def test_maps_of_a_swapped_tile_take_rows_from_b_and_columns_from_a():
     maps = tensor_maps(SWAPPED, operands_of(300, 400, 512))
-    assert maps["map_a"] == TensorMap2D(1, 512, 300, 528, 128, 16, 128)
-    assert maps["map_b"] == TensorMap2D(1, 512, 400, 544, 128, 64, 128)
+    assert maps["map_a"] == TensorMap(1, 512, 300, 528, 128, 16, 128)
+    assert maps["map_b"] == TensorMap(1, 512, 400, 544, 128, 64, 128)
     # A box of D is what one CTA stores: its piece of the tokens, 64 wide.
-    assert maps["map_d"] == TensorMap2D(2, 400, 300, 816, 64, 8, 128)
+    assert maps["map_d"] == TensorMap(2, 400, 300, 816, 64, 8, 128)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 
 from deep_gemm.errors import CudaError
 from deep_gemm.jit import tensor_map
-from deep_gemm.jit.tensor_map import TensorMap2D
+from deep_gemm.jit.tensor_map import TensorMap
 
 from .fake_driver import FakeDriver, forget_addresses
 
-MAP = TensorMap2D(
+MAP = TensorMap(
     dtype_bytes=1,
     inner=7168,
     outer=4096,
@@ -73,7 +73,7 @@ def test_encode_passes_inner_extent_first(seen: Seen) -> None:
 
 @pytest.mark.parametrize(("size", "wanted"), [(1, 0), (2, 1), (4, 2)])
 def test_encode_names_a_type_of_the_element_size(seen: Seen, size: int, wanted: int) -> None:
-    TensorMap2D(size, 64, 8, 64 * size, 16, 8, 32).encode(0x100, 0x1000)
+    TensorMap(size, 64, 8, 64 * size, 16, 8, 32).encode(0x100, 0x1000)
     assert seen["dtype"] == wanted
     assert seen["modes"][1] == 1
 
@@ -82,13 +82,13 @@ def test_encode_names_a_type_of_the_element_size(seen: Seen, size: int, wanted: 
 def test_encode_names_the_type_that_stores_add_in(
     seen: Seen, size: int, adds: str, wanted: int
 ) -> None:
-    TensorMap2D(size, 64, 8, 64 * size, 16, 8, 64, adds).encode(0x100, 0x1000)
+    TensorMap(size, 64, 8, 64 * size, 16, 8, 64, adds).encode(0x100, 0x1000)
     assert seen["dtype"] == wanted  # CUtensorMapDataType in cuda.h
     assert seen["modes"][1] == 2
 
 
 def test_an_unknown_type_to_add_in_reaches_the_driver_as_invalid(seen: Seen) -> None:
-    TensorMap2D(2, 64, 8, 128, 16, 8, 32, "bf16").encode(0x100, 0x1000)
+    TensorMap(2, 64, 8, 128, 16, 8, 32, "bf16").encode(0x100, 0x1000)
     assert seen["dtype"] == -1
 
 
@@ -102,7 +102,7 @@ def test_refusal_prints_every_field(seen: Seen) -> None:
 
 
 def test_unknown_sizes_reach_the_driver_as_invalid(seen: Seen) -> None:
-    TensorMap2D(3, 64, 8, 192, 16, 8, 48).encode(0x100, 0x1000)
+    TensorMap(3, 64, 8, 192, 16, 8, 48).encode(0x100, 0x1000)
     assert seen["dtype"] == -1
     assert seen["modes"][1] == -1
 

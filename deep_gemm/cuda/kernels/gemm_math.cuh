@@ -31,6 +31,8 @@ struct MathWarpgroup {
     uint32_t tile_row = 0;  // first of the tile
     uint32_t weight = 0;    // first of the tile, in its block of 128
     uint32_t buffer = 0;    // store slab to be written next
+    // Of the tile, where there are groups: the group, the end of its tokens, and of the rows of D to be stored.
+    uint32_t group = 0, of_tile_end = 0, of_tile_stored = 0;
 
     __device__ __forceinline__ MathWarpgroup(const Cta<C>& cta, uint32_t warpgroup, uint32_t thread)
         : cta(cta), warpgroup(warpgroup), thread(thread), lane(thread % kWarpThreads) {
@@ -41,6 +43,14 @@ struct MathWarpgroup {
         base_columns = __shfl_sync(~0u, mma::descriptor_low<C::kColumnsMnMajor>(cta.stage_columns(0)), 0);
         base_scales = __shfl_sync(~0u, mma::descriptor_low<false>(cta.scales(0) + first_row * P::kOuter), 0);
     }
+
+    __device__ __forceinline__ void begin(const typename Cta<C>::Tiles& tile) {
+        tile_row = cta.row(tile);
+        weight = cta.weight(tile) % 128;
+        if constexpr (P::kGrouped) group = cta.group(tile), of_tile_end = cta.end(tile), of_tile_stored = cta.stored_end(tile);
+    }
+    __device__ __forceinline__ uint32_t end() const { return P::kGrouped ? of_tile_end : cta.m(); }
+    __device__ __forceinline__ uint32_t stored_end() const { return P::kGrouped ? of_tile_stored : cta.m(); }
 
     // Every math warp tells every CTA that loads into this one's stage that it has read it.
     __device__ __forceinline__ void release(uint32_t stage) const {
@@ -130,7 +140,7 @@ struct MathWarpgroup {
 
     // The same of what a tile has: nothing where this warpgroup's rows do not exist, or only its first columns.
     __device__ __forceinline__ void accumulate_existing(Sum (&total)[P::kElements], uint32_t row, uint32_t column, uint32_t blocks) {
-        if (row >= cta.m()) return pass_over(blocks);
+        if (row >= end()) return pass_over(blocks);
         if constexpr (C::kHalfColumns > 0) {
             if (is_narrow(column)) return accumulate_outer<typename C::Half, typename C::HalfOuter>(narrow(total), blocks);
         }
@@ -176,7 +186,7 @@ struct MathWarpgroup {
 
     // Two partial sums, where registers allow: the MMAs of one k-block run while the one before is promoted.
     __device__ __forceinline__ void accumulate_overlapped(float (&total)[P::kElements], uint32_t blocks) {
-        if (C::kSplitK > 1 && blocks == 0) return;
+        if ((C::kSplitK > 1 || P::kGrouped) && blocks == 0) return;
         float even[P::kElements], odd[P::kElements];
         Scales even_scales, odd_scales;
         cta.barriers.wait_full(at);
@@ -220,15 +230,13 @@ struct MathWarpgroup {
         return cta.smem + P::kOffsetSlabs + (warpgroup * C::kStoreBuffers + buffer) * P::kSlab;
     }
 
-    // Sends a written slab off by send(), which one thread calls.
+    // Sends a written slab off by send(), which one thread calls, or all, and which then copies itself.
     template <class Send>
-    __device__ __forceinline__ void send_slab(Send send) {
+    __device__ __forceinline__ void send_slab(Send send, bool by_all = false) {
         ptx::fence_async_proxy();
         ptx::named_barrier_sync(kStoreBarrier + warpgroup, kWarpgroupThreads);
-        if (thread == 0) {
-            send();
-            ptx::tma_store_commit();
-        }
+        if (thread == 0 || by_all) send();
+        if (thread == 0) ptx::tma_store_commit();
         buffer = buffer + 1 == C::kStoreBuffers ? 0 : buffer + 1;
     }
 
@@ -273,14 +281,35 @@ struct MathWarpgroup {
     }
 
     __device__ __forceinline__ void send_box(const TensorMap* map, uint32_t smem, uint32_t inner, uint32_t outer) const {
-        if constexpr (C::kAddend == kReduce) ptx::tma_reduce_add(map, smem, inner, outer);
+        constexpr bool kAdds = C::kAddend == kReduce;
+        if constexpr (kAdds && P::kStacksOutput) ptx::tma_reduce_add(map, smem, inner, outer, int(group));
+        else if constexpr (kAdds) ptx::tma_reduce_add(map, smem, inner, outer);
+        else if constexpr (P::kStacksOutput) ptx::tma_store(map, smem, inner, outer, int(group));
         else ptx::tma_store(map, smem, inner, outer);
+    }
+
+    // Whether so many rows of D are not all this tile's tokens: they are then stored one by one, lest the next group's be written.
+    __device__ __forceinline__ bool is_ragged(uint32_t row, uint32_t rows) const {
+        return C::kGrouping == scheduler::kOffsets && row + rows > end();
+    }
+
+    // Stores the rows of a box in shared memory that are this tile's, 16 bytes a thread; zeros for those without tokens.
+    template <uint32_t kBytes>
+    __device__ __forceinline__ void store_rows(uint32_t smem, uint32_t row, uint32_t column, uint32_t rows) const {
+        constexpr uint32_t kUnit = 16 / sizeof(Out), kUnits = kBytes / 16;
+        for (uint32_t i = thread; i < rows * kUnits; i += kWarpgroupThreads) {
+            const uint32_t r = row + i / kUnits, c = column + i % kUnits * kUnit;
+            if (r >= stored_end() || c >= cta.n()) continue;
+            int unit[4] = {};
+            if (r < end()) ptx::load_shared(smem + epilogue::swizzle<kBytes>(i * 16), unit);
+            ptx::store_global(static_cast<Out*>(cta.params.d) + r * cta.params.d_stride + c, unit);
+        }
     }
 
     // Stores 64 rows of results, from `row` of the product and `first` of the tile's columns on.
     template <int kCount>
     __device__ __forceinline__ void store(const Sum (&sums)[kCount], uint32_t row, const Columns<C>& columns, uint32_t first) {
-        if ((C::kSwapped ? columns.at(first) : row) >= cta.m()) return;
+        if ((C::kSwapped ? columns.at(first) : row) >= stored_end()) return;
         Value c[P::kSlabValues];
         read_ahead<columns_of_slab<kCount>(0) / 2>(c, row, first, columns);
         store_slabs<kCount, 0>(sums, row, columns, first, c);
@@ -316,25 +345,34 @@ struct MathWarpgroup {
         if constexpr (C::kSwapped) {
             // Boxes of 128 bytes of D's columns, and as many rows as the slab has tokens.
             epilogue::store_slab_transposed<Out>(value, slab, thread);
+            const uint32_t token = columns.at(first);
+            const bool ragged = is_ragged(token, kColumns);
             send_slab([&] {
 #pragma unroll
                 for (uint32_t i = 0; i < 64; i += kBox) {
-                    send_box(&cta.params.map_d, slab + i / kBox * kColumns * 128, row + i, columns.at(first));
+                    const uint32_t box = slab + i / kBox * kColumns * 128;
+                    if (ragged) store_rows<128>(box, token, row + i, kColumns);
+                    else send_box(&cta.params.map_d, box, row + i, token);
                 }
-            });
+            }, ragged);
         } else {
             constexpr uint32_t kColumnBytes = 64 * sizeof(Out);
             epilogue::store_slab<Out, 0, kBoxed, kBox>(value, slab, thread);
             if constexpr (kRest > 0) epilogue::store_slab<Out, kBoxed, kRest, kRest>(value, slab + kBoxed * kColumnBytes, thread);
+            const bool ragged = is_ragged(row, 64);
             send_slab([&] {
 #pragma unroll
                 for (uint32_t i = 0; i < kBoxed; i += kBox) {
-                    send_box(&cta.params.map_d, slab + i * kColumnBytes, columns.at(first + kFirst + i), row);
+                    const uint32_t box = slab + i * kColumnBytes, column = columns.at(first + kFirst + i);
+                    if (ragged) store_rows<kBox * sizeof(Out)>(box, row, column, 64);
+                    else send_box(&cta.params.map_d, box, column, row);
                 }
                 if constexpr (kRest > 0) {
-                    send_box(&cta.params.map_rest, slab + kBoxed * kColumnBytes, columns.at(first + kFirst + kBoxed), row);
+                    const uint32_t box = slab + kBoxed * kColumnBytes, column = columns.at(first + kFirst + kBoxed);
+                    if (ragged) store_rows<kRest * sizeof(Out)>(box, row, column, 64);
+                    else send_box(&cta.params.map_rest, box, column, row);
                 }
-            });
+            }, ragged);
             if constexpr (!kLast) store_slabs<kCount, kNext>(sums, row, columns, first, next);
         }
     }
@@ -352,23 +390,26 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
 
     math.begin_turns();
     for (auto tile = cta.tiles(); tile.next(); turn = turn + 1 == P::kTiles ? 0 : turn + 1) {
+        const uint32_t blocks = cta.part(tile).blocks;
         if (C::kPingPong && turn != warpgroup) {
-            math.at.skip(cta.k_blocks);
+            math.at.skip(blocks);
             continue;
         }
         const uint32_t row = cta.row(tile) + math.first_row;
         const Columns<C> columns = cta.columns(tile);
-        math.tile_row = cta.row(tile);
-        math.weight = cta.weight(tile) % 128;
+        math.begin(tile);
 #pragma unroll
         for (uint32_t wave = 0; wave < P::kWaves; ++wave)
 #pragma unroll
             for (uint32_t i = 0; i < P::kElements; ++i) total[wave][i] = 0;
 
-        if constexpr (C::kPromotion == kNone) math.accumulate_directly(total, cta.k_blocks);
-        else if constexpr (C::kPromotion == kRows) math.accumulate_existing(total[0], row, columns.main, cta.k_blocks);
-        else if constexpr (C::kPartials == 2) math.accumulate_overlapped(total[0], cta.k_blocks);
-        else math.accumulate(total, cta.k_blocks);
+        // Rows without tokens are zeros, and leave the tensor core to others.
+        constexpr bool kPasses = P::kGrouped && !C::kSwapped && !C::kPingPong;
+        if (kPasses && row >= math.end()) math.pass_over(blocks);
+        else if constexpr (C::kPromotion == kNone) math.accumulate_directly(total, blocks);
+        else if constexpr (C::kPromotion == kRows) math.accumulate_existing(total[0], row, columns.main, blocks);
+        else if constexpr (C::kPartials == 2) math.accumulate_overlapped(total[0], blocks);
+        else math.accumulate(total, blocks);
 
         if constexpr (P::kScaled) cta.vector_barriers().wait_full({set, vector_parity});
         if constexpr (C::kSplitK > 1) {

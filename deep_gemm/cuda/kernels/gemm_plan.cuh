@@ -15,6 +15,7 @@
 #include "deep_gemm/pipeline/pipeline.cuh"
 #include "deep_gemm/ptx/control.cuh"
 #include "deep_gemm/scheduler/dense.cuh"
+#include "deep_gemm/scheduler/groups.cuh"
 
 namespace deep_gemm {
 
@@ -26,14 +27,17 @@ struct GemmParams {
     const float* sfa;  // [M, ceil(K / 128)], or [M], a stride of 0 standing for one scale
     const float* sfb;  // [ceil(N / 128), ceil(K / 128)], [N, ceil(K / 128)], or [N]
     const void* c;     // [M, N]
-    int64_t sfa_stride_m, sfa_stride_k;
-    int64_t sfb_stride_n, sfb_stride_k;
-    int64_t c_stride;
+    void* d;           // where rows are stored one by one
+    const TensorMap* group_maps;  // of A and B of every group, where K belongs to groups
+    int64_t sfa_stride_m, sfa_stride_k, sfa_stride_group;
+    int64_t sfb_stride_n, sfb_stride_k, sfb_stride_group;
+    int64_t c_stride, d_stride;
     float alpha, beta;
     uint32_t m, n, k;
     uint32_t stage_bytes;          // that the TMA boxes of A and B bring to one stage
     uint32_t early_blocks;         // so many k-blocks of B may be read while the kernel ahead runs; at most kStages
-    scheduler::DenseParams tiles;  // over rows and columns
+    scheduler::WalkParams tiles;   // over rows and columns
+    scheduler::GroupParams groups;
 };
 
 // What becomes of the tensor core's sums: they stay there over all of K, or are added up in FP32 k-block by k-block, as
@@ -69,12 +73,21 @@ struct Plan {
     static constexpr uint32_t kWaves = C::kBlockM / (64 * kSharing);
     static constexpr uint32_t kElements = C::kBlockN / 2;  // of one 64-row wave, per thread
     static constexpr uint32_t kNarrowElements = (C::kHalfColumns > 0 ? C::kHalfColumns : C::kBlockN) / 2;  // of a tile with half its columns
+    // Where there are groups: operands, and D, that have a matrix for each.
+    static constexpr bool kGrouped = C::kGrouping != scheduler::kUngrouped;
+    static constexpr bool kStacksTokens = C::kGrouping == scheduler::kMasked || C::kGrouping == scheduler::kBatched;
+    static constexpr bool kStacksWeights = kGrouped && C::kGrouping != scheduler::kAlongK;
+    static constexpr bool kStacksOutput = kStacksTokens || C::kGrouping == scheduler::kAlongK;
+
     static constexpr bool kPrefetchesSum = C::kAddend == kReduce && !C::kSwapped && C::kSplitK == 1;
     static constexpr uint32_t kExtra = C::kExtraN, kMain = C::kBlockN - kExtra;
 
     // Scales of one k-block: one per token, and one per weight or per block of 128 weights that a tile can touch.
     static constexpr uint32_t kTokens = C::kSwapped ? C::kBlockN : C::kBlockM;
     static constexpr uint32_t kWeights = C::kSwapped ? C::kBlockM : C::kBlockN;
+    using Shape = scheduler::Shape<kTokens, C::kSwapped ? C::kClusterN : C::kClusterM, C::kSwapped>;
+    using GroupTiles = typename Choose<C::kGrouping == scheduler::kLabels, scheduler::Labels<Shape>, scheduler::Groups<C::kGrouping, Shape>>::Type;
+    using Tiles = typename Choose<kGrouped, GroupTiles, scheduler::Dense>::Type;
     static constexpr uint32_t kScaleBlocks = kExtra > 0 || (C::kSwapped && C::kBlockM > 128) ? 2 : 1;
 
     static constexpr uint32_t kPiece = C::kPieceN;  // columns that one CTA stores: all, if K is not split
@@ -129,6 +142,11 @@ struct Columns {
     }
 };
 
+// A CTA's part of a tile's K, in k-blocks.
+struct Part {
+    uint32_t first, blocks;
+};
+
 // Where this CTA stands: its place in the cluster, its part of K, and the shared memory it sees.
 template <class C>
 struct Cta {
@@ -136,7 +154,7 @@ struct Cta {
     uint32_t smem;                    // base of the plan
     uint32_t rank_m, rank_n, rank_k;  // in the cluster
     uint32_t first_sharer;            // in the cluster, of the CTAs with the same part of K
-    uint32_t first_block, k_blocks;   // of its part of K
+    Part whole;                       // of the product's K
     pipeline::Barriers<C::kStages> barriers;
 
     __device__ __forceinline__ Cta(const GemmParams& params, uint32_t smem)
@@ -146,9 +164,13 @@ struct Cta {
         rank_n = rank / C::kClusterM % C::kClusterN;
         rank_k = rank / Plan<C>::kMulticast;
         first_sharer = rank_k * Plan<C>::kMulticast;
-        const uint32_t blocks = ceil_div(k(), Plan<C>::kBlockK), rest = blocks % C::kSplitK;  // the first ranks have one more
-        k_blocks = blocks / C::kSplitK + (rank_k < rest ? 1 : 0);
-        first_block = blocks / C::kSplitK * rank_k + (rank_k < rest ? rank_k : rest);
+        whole = part_of(k());
+    }
+
+    // This CTA's part of an extent: the first ranks have a block more than others.
+    __device__ __forceinline__ Part part_of(uint32_t extent) const {
+        const uint32_t blocks = ceil_div(extent, Plan<C>::kBlockK), rest = blocks % C::kSplitK;
+        return {blocks / C::kSplitK * rank_k + (rank_k < rest ? rank_k : rest), blocks / C::kSplitK + (rank_k < rest ? 1 : 0)};
     }
 
     // Extents: compiled in where the configuration has them.
@@ -156,22 +178,56 @@ struct Cta {
     __device__ __forceinline__ uint32_t n() const { return C::kN ? C::kN : params.n; }
     __device__ __forceinline__ uint32_t k() const { return C::kK ? C::kK : params.k; }
 
-    __device__ __forceinline__ scheduler::Dense tiles() const {
-        return scheduler::Dense(params.tiles, blockIdx.x / Plan<C>::kCluster, gridDim.x / Plan<C>::kCluster);
+    using Tiles = typename Plan<C>::Tiles;
+    __device__ __forceinline__ Tiles tiles() const {
+        const uint32_t cluster = blockIdx.x / Plan<C>::kCluster, clusters = gridDim.x / Plan<C>::kCluster;
+        if constexpr (Plan<C>::kGrouped) return Tiles(params.tiles, params.groups, cluster, clusters, C::kSwapped ? rank_n : rank_m);
+        else return Tiles(params.tiles, cluster, clusters);
     }
-    __device__ __forceinline__ uint32_t row(const scheduler::Dense& tile) const {
-        return (tile.cluster_m * C::kClusterM + rank_m) * C::kBlockM;
+    __device__ __forceinline__ Part part(const Tiles& tile) const {
+        if constexpr (C::kGrouping == scheduler::kAlongK) return part_of(tile.k);
+        else if constexpr (Plan<C>::kGrouped) return {whole.first, tile.idle ? 0 : whole.blocks};
+        else return whole;
     }
-    __device__ __forceinline__ Columns<C> columns(const scheduler::Dense& tile) const {
+    // Rows of A and D: the first of the group's, the one after those that are multiplied, and after those that are stored.
+    __device__ __forceinline__ uint32_t first(const Tiles& tile) const {
+        if constexpr (Plan<C>::kGrouped) return tile.first;
+        else return 0;
+    }
+    __device__ __forceinline__ uint32_t end(const Tiles& tile) const {
+        if constexpr (Plan<C>::kGrouped) return tile.end;
+        else return m();
+    }
+    __device__ __forceinline__ uint32_t stored_end(const Tiles& tile) const {
+        if constexpr (Plan<C>::kGrouped) return tile.stored_end;
+        else return m();
+    }
+    __device__ __forceinline__ uint32_t group(const Tiles& tile) const {
+        if constexpr (Plan<C>::kGrouped) return tile.group;
+        else return 0;
+    }
+    __device__ __forceinline__ uint32_t row(const Tiles& tile) const {
+        return (C::kSwapped ? 0 : first(tile)) + (tile.cluster_m * C::kClusterM + rank_m) * C::kBlockM;
+    }
+    __device__ __forceinline__ Columns<C> columns(const Tiles& tile) const {
         const uint32_t index = tile.cluster_n * C::kClusterN + rank_n, count = params.tiles.clusters_n * C::kClusterN;
-        return {index * Plan<C>::kMain, count * Plan<C>::kMain + index * Plan<C>::kExtra};
+        return {(C::kSwapped ? first(tile) : 0) + index * Plan<C>::kMain, count * Plan<C>::kMain + index * Plan<C>::kExtra};
     }
-    __device__ __forceinline__ uint32_t token(const scheduler::Dense& tile) const { return C::kSwapped ? columns(tile).main : row(tile); }
-    __device__ __forceinline__ uint32_t weight(const scheduler::Dense& tile) const { return C::kSwapped ? row(tile) : columns(tile).main; }
+    __device__ __forceinline__ uint32_t token(const Tiles& tile) const { return C::kSwapped ? columns(tile).main : row(tile); }
+    __device__ __forceinline__ uint32_t weight(const Tiles& tile) const { return C::kSwapped ? row(tile) : columns(tile).main; }
     // Block of 128 weights that the i-th scale of a tile's weights belongs to.
-    __device__ __forceinline__ uint32_t scale_block(const scheduler::Dense& tile, uint32_t i) const {
+    __device__ __forceinline__ uint32_t scale_block(const Tiles& tile, uint32_t i) const {
         if constexpr (C::kSwapped) return weight(tile) / 128 + i;
         else return (i == 0 ? columns(tile).main : columns(tile).extra) / 128;
+    }
+    // Scales of the tile's group, from its first along K on.
+    __device__ __forceinline__ const float* sfa(const Tiles& tile) const {
+        if constexpr (C::kGrouping == scheduler::kAlongK) return params.sfa + tile.first_scale * params.sfa_stride_k;
+        else return params.sfa + (Plan<C>::kStacksTokens ? group(tile) * params.sfa_stride_group : 0);
+    }
+    __device__ __forceinline__ const float* sfb(const Tiles& tile) const {
+        if constexpr (C::kGrouping == scheduler::kAlongK) return params.sfb + tile.first_scale * params.sfb_stride_k;
+        else return params.sfb + (Plan<C>::kStacksWeights ? group(tile) * params.sfb_stride_group : 0);
     }
     __device__ __forceinline__ uint32_t stage_rows(uint32_t stage) const { return smem + stage * Plan<C>::kStageRows; }
     __device__ __forceinline__ uint32_t stage_columns(uint32_t stage) const {

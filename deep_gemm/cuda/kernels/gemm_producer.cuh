@@ -17,6 +17,8 @@ struct OperandLoader {
     static constexpr bool kMnMajor = kOfRows ? C::kRowsMnMajor : C::kColumnsMnMajor;
     static_assert(!kMnMajor || kSharers == 1 || kShare % mma::kBoxWidth == 0, "a share is whole boxes");
     static constexpr uint32_t kExtraShare = kOfRows ? 0 : Plan<C>::kExtra / kSharers;
+    static constexpr bool kOfTokens = kOfRows != C::kSwapped;
+    static constexpr bool kStacked = kOfTokens ? Plan<C>::kStacksTokens : Plan<C>::kStacksWeights;
 
     // Rows or columns of a box where the other half of a tile may not exist: a second box, or another CTA's, is then left out.
     static constexpr uint32_t kHalf = kOfRows ? C::kHalfRows : C::kHalfColumns;
@@ -29,45 +31,58 @@ struct OperandLoader {
     __device__ __forceinline__ OperandLoader(const Cta<C>& cta, const TensorMap* map) : cta(cta), map(map) {
         rank = kOfRows ? cta.rank_n : cta.rank_m;
         sharers = kOfRows ? (C::kClusterN > 1 ? 1u | 1u << C::kClusterM : 1u) << (cta.first_sharer + cta.rank_m)
-                        : ((1u << C::kClusterM) - 1) << (cta.first_sharer + cta.rank_n * C::kClusterM);
+                          : ((1u << C::kClusterM) - 1) << (cta.first_sharer + cta.rank_n * C::kClusterM);
     }
 
-    __device__ __forceinline__ void load(uint32_t stage, const scheduler::Dense& tile, uint32_t block) const {
+    // To be called before a tile's loads: K that belongs to groups has a map for each.
+    __device__ __forceinline__ void begin(const typename Cta<C>::Tiles& tile) {
+        if constexpr (C::kGrouping == scheduler::kAlongK) {
+            const TensorMap* of_group = cta.params.group_maps + tile.group * 2 + (kOfTokens ? 0 : 1);
+            if (of_group != map) ptx::tensor_map_acquire(of_group);
+            map = of_group;
+        }
+    }
+
+    __device__ __forceinline__ void load(uint32_t stage, const typename Cta<C>::Tiles& tile, uint32_t block) const {
         const Columns<C> columns = cta.columns(tile);
         const uint32_t smem = kOfRows ? cta.stage_rows(stage) : cta.stage_columns(stage);
         const uint32_t share = rank * kShare, extra = rank * kExtraShare;
-        const uint32_t first = (kOfRows ? cta.row(tile) : columns.main) + share, k = (cta.first_block + block) * Plan<C>::kBlockK;
+        const uint32_t first = (kOfRows ? cta.row(tile) : columns.main) + share, k = (cta.part(tile).first + block) * Plan<C>::kBlockK;
         if constexpr (kMnMajor) {
 #pragma unroll
-            for (uint32_t i = 0; i < kShare; i += mma::kBoxWidth) load_box(map, smem + (share + i) * kRowBytes, stage, first + i, k);
+            for (uint32_t i = 0; i < kShare; i += mma::kBoxWidth) load_box(map, tile, smem + (share + i) * kRowBytes, stage, first + i, k);
         } else if (kHalf == 0 || rank == 0 || has_second_half(tile)) {
-            load_box(map, smem + share * kRowBytes, stage, k, first);
+            load_box(map, tile, smem + share * kRowBytes, stage, k, first);
         }
         if constexpr (kHalf > 0 && kSharers == 1) {
-            if (has_second_half(tile)) load_box(map, smem + kHalf * kRowBytes, stage, k, first + kHalf);
+            if (has_second_half(tile)) load_box(map, tile, smem + kHalf * kRowBytes, stage, k, first + kHalf);
         }
         if constexpr (kExtraShare > 0) {
-            load_box(&cta.params.map_extra, smem + (Plan<C>::kMain + extra) * kRowBytes, stage, k, columns.extra + extra);
+            load_box(&cta.params.map_extra, tile, smem + (Plan<C>::kMain + extra) * kRowBytes, stage, k, columns.extra + extra);
         }
     }
 
-    __device__ __forceinline__ bool has_second_half(const scheduler::Dense& tile) const {
-        return (kOfRows ? cta.row(tile) : cta.columns(tile).main) + kHalf < (kOfRows ? cta.m() : cta.n());
+    __device__ __forceinline__ bool has_second_half(const typename Cta<C>::Tiles& tile) const {
+        return (kOfRows ? cta.row(tile) : cta.columns(tile).main) + kHalf < (kOfRows ? cta.end(tile) : cta.n());
     }
     // Bytes of a stage that nobody loads.
-    __device__ __forceinline__ uint32_t missing_bytes(const scheduler::Dense& tile) const {
+    __device__ __forceinline__ uint32_t missing_bytes(const typename Cta<C>::Tiles& tile) const {
         return kHalf == 0 || has_second_half(tile) ? 0 : kHalf * kRowBytes;
     }
 
-    __device__ __forceinline__ void load_box(const TensorMap* box, uint32_t smem, uint32_t stage, uint32_t inner, uint32_t outer) const {
-        if constexpr (kSharers == 1) ptx::tma_load(smem, box, cta.barriers.full(stage), inner, outer);
-        else ptx::tma_load_multicast(smem, box, cta.barriers.full(stage), inner, outer, sharers);
+    __device__ __forceinline__ void load_box(const TensorMap* box, const typename Cta<C>::Tiles& tile, uint32_t smem, uint32_t stage,
+                                             uint32_t inner, uint32_t outer) const {
+        const uint32_t full = cta.barriers.full(stage);
+        if constexpr (kStacked && kSharers == 1) ptx::tma_load(smem, box, full, inner, outer, int(cta.group(tile)));
+        else if constexpr (kStacked) ptx::tma_load_multicast(smem, box, full, inner, outer, int(cta.group(tile)), sharers);
+        else if constexpr (kSharers == 1) ptx::tma_load(smem, box, full, inner, outer);
+        else ptx::tma_load_multicast(smem, box, full, inner, outer, sharers);
     }
 };
 
 // Brings a tile's part of C to L2 while its sums are being computed.
 template <class C>
-__device__ __forceinline__ void prefetch_addend(const Cta<C>& cta, const scheduler::Dense& tile) {
+__device__ __forceinline__ void prefetch_addend(const Cta<C>& cta, const typename Cta<C>::Tiles& tile) {
     using Out = typename Plan<C>::Out;
     constexpr uint32_t kTokens = Plan<C>::kTokens, kColumns = C::kSwapped ? C::kBlockM : Plan<C>::kMain;
     constexpr uint32_t kLine = 128 / sizeof(Out), kLines = ceil_div(kColumns, kLine);
@@ -82,36 +97,42 @@ __device__ __forceinline__ void prefetch_addend(const Cta<C>& cta, const schedul
 // The same of D, where the store adds to it, by whole boxes: one with every second of a tile's last k-blocks.
 // NOTE: not earlier, lest A and B be driven out of L2; not together, lest their copies wait.
 template <class C>
-__device__ __forceinline__ void prefetch_sum(const Cta<C>& cta, const scheduler::Dense& tile, uint32_t block) {
+__device__ __forceinline__ void prefetch_sum(const Cta<C>& cta, const typename Cta<C>::Tiles& tile, uint32_t block) {
     constexpr uint32_t kBox = C::kBoxColumns, kAcross = C::kBlockN / kBox, kBoxes = C::kBlockM / 64 * kAcross;
-    const uint32_t left = cta.k_blocks - block;
+    const uint32_t left = cta.part(tile).blocks - block;
     if (left % 2 != 0 || left / 2 > kBoxes) return;
     const uint32_t box = kBoxes - left / 2;
     const uint32_t row = cta.row(tile) + box / kAcross * 64, column = cta.columns(tile).at(box % kAcross * kBox);
-    if (row < cta.m() && column < cta.n()) ptx::tma_prefetch(&cta.params.map_d, column, row);
+    if (row >= cta.end(tile) || column >= cta.n()) return;
+    if constexpr (Plan<C>::kStacksOutput) ptx::tma_prefetch(&cta.params.map_d, column, row, int(cta.group(tile)));
+    else ptx::tma_prefetch(&cta.params.map_d, column, row);
 }
 
 // NOTE: the loops belong to the whole warp and only the issue to one lane; a loop of one lane keeps its addresses
 // in vector registers, and each copy is then wrapped in R2UR and a vote.
 template <class C>
 __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
-    const OperandLoader<C, !C::kSwapped> tokens(cta, &cta.params.map_a);
-    const OperandLoader<C, C::kSwapped> weights(cta, &cta.params.map_b);
+    OperandLoader<C, !C::kSwapped> tokens(cta, &cta.params.map_a);
+    OperandLoader<C, C::kSwapped> weights(cta, &cta.params.map_b);
+    if constexpr (Plan<C>::kGrouped) ptx::dependency_wait();
     auto tile = cta.tiles();
     const auto bytes = [&] { return cta.params.stage_bytes - tokens.missing_bytes(tile) - weights.missing_bytes(tile); };
     bool more = tile.next();
     // k-blocks whose weights need not wait for the kernel ahead
-    uint32_t early = !more ? 0 : cta.k_blocks < cta.params.early_blocks ? cta.k_blocks : cta.params.early_blocks;
+    const uint32_t ahead = Plan<C>::kGrouped || !more ? 0 : cta.params.early_blocks;
+    uint32_t early = cta.whole.blocks < ahead ? cta.whole.blocks : ahead;
     for (uint32_t block = 0; block < early; ++block) {
         if (ptx::elect_one()) {
             ptx::mbarrier_arrive_expect_tx(cta.barriers.full(block), bytes());
             weights.load(block, tile, block);
         }
     }
-    ptx::dependency_wait();
+    if constexpr (!Plan<C>::kGrouped) ptx::dependency_wait();
     pipeline::Position<C::kStages> at;
     for (; more; more = tile.next()) {
-        for (uint32_t block = 0; block < cta.k_blocks; ++block, at.advance()) {
+        const uint32_t blocks = cta.part(tile).blocks;
+        if (blocks > 0) tokens.begin(tile), weights.begin(tile);
+        for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
             cta.barriers.wait_empty(at);
             if (C::kAddend == kRead && block == 0) prefetch_addend(cta, tile);
             if (ptx::elect_one()) {
@@ -150,15 +171,16 @@ struct BlockLane {
     bool has_b;
 
     // Returns how many k-blocks of a tile are this warp's.
-    __device__ __forceinline__ uint32_t begin(const scheduler::Dense& tile) {
+    __device__ __forceinline__ uint32_t begin(const typename Cta<C>::Tiles& tile) {
         const GemmParams& p = cta.params;
-        const uint32_t token = cta.token(tile) + lane, of_b = cta.scale_block(tile, lane), first = cta.first_block + turn;
-        tokens = token < cta.m() ? cta.m() - token : 0;
+        const Part part = cta.part(tile);
+        const uint32_t token = cta.token(tile) + lane, of_b = cta.scale_block(tile, lane), first = part.first + turn;
+        tokens = token < cta.end(tile) ? cta.end(tile) - token : 0;
         has_b = lane < Plan<C>::kScaleBlocks && of_b < ceil_div(cta.n(), 128);
-        sfa = p.sfa + token * p.sfa_stride_m + first * p.sfa_stride_k;
-        sfb = p.sfb + of_b * p.sfb_stride_n + first * p.sfb_stride_k;
-        const uint32_t blocks = (cta.k_blocks + 1 - turn) / 2;
-        turn ^= cta.k_blocks % 2;
+        sfa = cta.sfa(tile) + token * p.sfa_stride_m + first * p.sfa_stride_k;
+        sfb = cta.sfb(tile) + of_b * p.sfb_stride_n + first * p.sfb_stride_k;
+        const uint32_t blocks = (part.blocks + 1 - turn) / 2;
+        turn ^= part.blocks % 2;
         return blocks;
     }
 
@@ -214,15 +236,16 @@ struct OuterLane {
     __device__ __forceinline__ int64_t stride_k(uint32_t i) const { return of_row(i) ? cta.params.sfa_stride_k : cta.params.sfb_stride_k; }
 
     // Returns how many k-blocks of a tile are this warp's: all.
-    __device__ __forceinline__ uint32_t begin(const scheduler::Dense& tile) {
+    __device__ __forceinline__ uint32_t begin(const typename Cta<C>::Tiles& tile) {
         const GemmParams& p = cta.params;
+        const Part part = cta.part(tile);
 #pragma unroll
         for (uint32_t i = 0; i < kOwn; ++i) {
             const uint32_t at = index(i) + (of_row(i) ? cta.row(tile) : cta.columns(tile).main);
-            exists[i] = in_tile(i) && at < (of_row(i) ? cta.m() : cta.n());
-            source[i] = (of_row(i) ? p.sfa + at * p.sfa_stride_m : p.sfb + at * p.sfb_stride_n) + cta.first_block * stride_k(i);
+            exists[i] = in_tile(i) && at < (of_row(i) ? cta.end(tile) : cta.n());
+            source[i] = (of_row(i) ? cta.sfa(tile) + at * p.sfa_stride_m : cta.sfb(tile) + at * p.sfb_stride_n) + part.first * stride_k(i);
         }
-        return cta.k_blocks;
+        return part.blocks;
     }
 
     // blocks: how many there are from the group's first on.
@@ -305,12 +328,12 @@ __device__ __forceinline__ void clear_scales(const Cta<C>& cta) {
 template <class C>
 __device__ __forceinline__ void produce_vectors(const Cta<C>& cta, uint32_t lane) {
     const GemmParams& p = cta.params;
-    const float *of_rows = C::kSwapped ? p.sfb : p.sfa, *of_columns = C::kSwapped ? p.sfa : p.sfb;
     const int64_t row_stride = C::kSwapped ? p.sfb_stride_n : p.sfa_stride_m;
     const int64_t column_stride = C::kSwapped ? p.sfa_stride_m : p.sfb_stride_n;
-    const uint32_t rows = C::kSwapped ? cta.n() : cta.m(), columns = C::kSwapped ? cta.m() : cta.n();
     pipeline::Position<Plan<C>::kTiles> at;
     for (auto tile = cta.tiles(); tile.next(); at.advance()) {
+        const float *of_rows = C::kSwapped ? cta.sfb(tile) : cta.sfa(tile), *of_columns = C::kSwapped ? cta.sfa(tile) : cta.sfb(tile);
+        const uint32_t rows = C::kSwapped ? cta.n() : cta.end(tile), columns = C::kSwapped ? cta.end(tile) : cta.n();
         const uint32_t row = cta.row(tile), column = cta.columns(tile).main, vectors = cta.vectors(at.stage);
         cta.vector_barriers().wait_empty(at);
 #pragma unroll 4

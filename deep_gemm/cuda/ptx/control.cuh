@@ -17,6 +17,20 @@ __device__ __forceinline__ bool elect_one() {
     return elected;
 }
 
+// The sum over a converged warp.
+__device__ __forceinline__ uint32_t sum_of_lanes(uint32_t value) { return __reduce_add_sync(~0u, value); }
+
+// The first index from `from` on that holds, or `count`: the lanes of a converged warp look at one each.
+template <class Holds>
+__device__ __forceinline__ uint32_t first_of(uint32_t from, uint32_t count, Holds holds) {
+    for (; from < count; from += kWarpThreads) {
+        const uint32_t index = from + threadIdx.x % kWarpThreads;
+        const uint32_t found = __ballot_sync(~0u, index < count && holds(index));
+        if (found) return from + __ffs(found) - 1;
+    }
+    return count;
+}
+
 __device__ __forceinline__ uint32_t cluster_rank() {
     uint32_t rank;
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

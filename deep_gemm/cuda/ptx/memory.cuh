@@ -127,6 +127,13 @@ __device__ __forceinline__ void load_l2(const uint32_t* address, uint32_t (&bits
     asm volatile("ld.global.cg.v2.b32 {%0, %1}, [%2];" : "=r"(bits[0]), "=r"(bits[1]) : "l"(__cvta_generic_to_global(address)));
 }
 
+// Writes 16 bytes of global memory.
+__device__ __forceinline__ void store_global(void* address, const int (&unit)[4]) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(address)), "r"(unit[0]), "r"(unit[1]),
+                 "r"(unit[2]), "r"(unit[3])
+                 : "memory");
+}
+
 __device__ __forceinline__ void prefetch_l2(const void* address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
 }

@@ -1,4 +1,4 @@
-// Bulk tensor copies: PTX ISA, "cp.async.bulk.tensor". Coordinates are (inner, outer) elements.
+// Bulk tensor copies: PTX ISA, "cp.async.bulk.tensor". Coordinates are (inner, outer) elements, and which matrix of a stack.
 #pragma once
 #include "deep_gemm/ptx/types.cuh"
 
@@ -6,6 +6,11 @@ namespace deep_gemm::ptx {
 
 __device__ __forceinline__ void tma_prefetch_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Lets copies of this thread use a map in global memory as a kernel before has written it.
+__device__ __forceinline__ void tensor_map_acquire(const TensorMap* map) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
 // Loads one box; elements outside the tensor arrive as zeros and count as bytes all the same.
@@ -26,10 +31,33 @@ __device__ __forceinline__ void tma_load_multicast(uint32_t smem, const TensorMa
         : "memory");
 }
 
+// The same of a stack of matrices.
+__device__ __forceinline__ void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, int matrix) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(smem),
+        "l"(map), "r"(barrier), "r"(inner), "r"(outer), "r"(matrix)
+        : "memory");
+}
+
+__device__ __forceinline__ void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, int matrix,
+                                                   uint16_t cta_mask) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(smem),
+        "l"(map), "r"(barrier), "r"(inner), "r"(outer), "r"(matrix), "h"(cta_mask)
+        : "memory");
+}
+
 // Stores one box; elements outside the tensor are not written.
 __device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t smem, int inner, int outer) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(smem), "r"(inner),
                  "r"(outer)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t smem, int inner, int outer, int matrix) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(smem), "r"(inner),
+                 "r"(outer), "r"(matrix)
                  : "memory");
 }
 
@@ -38,10 +66,21 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap* map, int inner, in
     asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(inner), "r"(outer) : "memory");
 }
 
+__device__ __forceinline__ void tma_prefetch(const TensorMap* map, int inner, int outer, int matrix) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(inner), "r"(outer), "r"(matrix)
+                 : "memory");
+}
+
 // Adds one box to what the tensor holds, in the type that its map names; elements outside are not touched.
 __device__ __forceinline__ void tma_reduce_add(const TensorMap* map, uint32_t smem, int inner, int outer) {
     asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(smem),
                  "r"(inner), "r"(outer)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tma_reduce_add(const TensorMap* map, uint32_t smem, int inner, int outer, int matrix) {
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(smem),
+                 "r"(inner), "r"(outer), "r"(matrix)
                  : "memory");
 }
 

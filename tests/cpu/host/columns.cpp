@@ -1,8 +1,5 @@
 // Which columns a tile has, and which scales they meet; compiled by tests/cpu/test_columns.py.
-#define cluster_rank device_cluster_rank
-#include "deep_gemm/ptx/control.cuh"
-#undef cluster_rank
-#include "intrinsics.hpp"
+#include "control.hpp"
 
 namespace deep_gemm::ptx {
 

@@ -1,8 +1,5 @@
 // Where the CTAs of a grid stand, and what they load; compiled by tests/cpu/test_cluster.py.
-#include "intrinsics.hpp"
-#define cluster_rank device_cluster_rank
-#include "deep_gemm/ptx/control.cuh"
-#undef cluster_rank
+#include "control.hpp"
 #define tma_load device_tma_load
 #define tma_load_multicast device_tma_load_multicast
 #include "deep_gemm/ptx/tma.cuh"
@@ -21,6 +18,12 @@ inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t bar
     }
 }
 inline void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer) {
+    tma_load_multicast(smem, map, barrier, inner, outer, 1 << rank);
+}
+inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, int, uint16_t mask) {
+    tma_load_multicast(smem, map, barrier, inner, outer, mask);
+}
+inline void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, int) {
     tma_load_multicast(smem, map, barrier, inner, outer, 1 << rank);
 }
 
@@ -44,18 +47,18 @@ void show(const GemmParams& params, uint32_t grid) {
         for (auto tile = cta.tiles(); tile.next();) {
             const Columns<C> columns = cta.columns(tile);
             std::printf("%u %u %u %u ", blockIdx.x, cta.row(tile), columns.main, columns.extra);
-            std::printf("%u %u ", cta.first_block, cta.k_blocks);
+            std::printf("%u %u ", cta.part(tile).first, cta.part(tile).blocks);
         }
     }
     std::printf("\n");
     for (blockIdx.x = 0; blockIdx.x < P::kCluster; ++blockIdx.x) {
         ptx::rank = blockIdx.x;
         const Cta<C> cta(params, 0);
-        if (cta.k_blocks == 0) continue;
+        if (cta.whole.blocks == 0) continue;
         auto tile = cta.tiles();
         for (uint32_t walked = 0; walked <= params.tiles.clusters_m * params.tiles.clusters_n / 2; ++walked) tile.next();
-        OperandLoader<C, !C::kSwapped>(cta, &params.map_a).load(kStage, tile, cta.k_blocks - 1);
-        OperandLoader<C, C::kSwapped>(cta, &params.map_b).load(kStage, tile, cta.k_blocks - 1);
+        OperandLoader<C, !C::kSwapped>(cta, &params.map_a).load(kStage, tile, cta.whole.blocks - 1);
+        OperandLoader<C, C::kSwapped>(cta, &params.map_b).load(kStage, tile, cta.whole.blocks - 1);
     }
     std::printf("\n");
     ptx::rank = blockIdx.x = 0;

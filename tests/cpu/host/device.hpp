@@ -1,12 +1,7 @@
 // What stands in for a cluster: shared memories, copies into and out of them, matrix stores, bytes counted on barriers,
 // and the tensor core. One thread runs at a time; barriers are never waited for.
 #pragma once
-#include "intrinsics.hpp"
-#define cluster_rank device_cluster_rank
-#define elect_one device_elect_one
-#include "deep_gemm/ptx/control.cuh"
-#undef cluster_rank
-#undef elect_one
+#include "control.hpp"
 #define mbarrier_wait device_mbarrier_wait
 #define mbarrier_wait_cluster device_mbarrier_wait_cluster
 #define mbarrier_arrive_expect_tx device_mbarrier_arrive_expect_tx
@@ -79,7 +74,6 @@ template <class T>
 void put(uint32_t address, T value) { std::memcpy(shared_at(address, sizeof(T)), &value, sizeof(T)); }
 
 inline uint32_t cluster_rank() { return rank; }
-inline bool elect_one() { return true; }
 inline void mbarrier_wait(uint32_t, uint32_t) {}
 inline void mbarrier_wait_cluster(uint32_t, uint32_t) {}
 inline void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { ctas[rank].owed[barrier] += bytes; }
@@ -143,6 +137,9 @@ inline void stmatrix_x2_transposed(uint32_t address, uint32_t r0, uint32_t r1) {
 inline void tma_store(const TensorMap* map, uint32_t smem, int inner, int outer) {
     copies.push_back({map, smem, inner, outer, false, stores[0].size()});
 }
+inline void tma_store(const TensorMap*, uint32_t, int, int, int) { ++misplaced; }
+inline void tma_reduce_add(const TensorMap*, uint32_t, int, int, int) { ++misplaced; }
+inline void tma_prefetch(const TensorMap*, int, int, int) { ++misplaced; }
 static std::vector<Copy> prefetched;
 inline void tma_prefetch(const TensorMap* map, int inner, int outer) { prefetched.push_back({map, 0, inner, outer, false, 0}); }
 inline void tma_reduce_add(const TensorMap* map, uint32_t smem, int inner, int outer) {
@@ -259,6 +256,8 @@ inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t bar
 inline void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer) {
     tma_load_multicast(smem, map, barrier, inner, outer, 1 << rank);
 }
+inline void tma_load_multicast(uint32_t, const TensorMap*, uint32_t, int, int, int, uint16_t) { ++misplaced; }
+inline void tma_load(uint32_t, const TensorMap*, uint32_t, int, int, int) { ++misplaced; }
 
 // An element of what a descriptor shows, as in PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
 template <class Element, bool kMnMajor>

@@ -3,7 +3,7 @@
 
 int main() {
     using namespace deep_gemm;
-    scheduler::DenseParams params;
+    scheduler::WalkParams params;
     unsigned grid;
     while (std::scanf("%u %u %u %u %u %u %u %u", &params.clusters_m, &params.clusters_n, &params.band, &params.band_on_m,
                       &params.edge_first, &params.edge_last, &params.edge_on_m, &grid) == 8) {
