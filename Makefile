@@ -1,7 +1,7 @@
 # make demo       a virtual environment, the package, and `deep-gemm demo` on real weights
 # make test       everything that needs no GPU: ruff, mypy, pytest tests/cpu
 # make gpu-test   tests/gpu with this machine's own python3, counts into $(RESULTS)/<gpu>.json
-# make gpu-bench  the dense suite beside cuBLASLt, rows into $(RESULTS)/<gpu>.json
+# make gpu-bench  all suites beside cuBLASLt, rows into $(RESULTS)/<gpu>.json
 # make table      README's performance table, rendered from the committed record
 
 PYTHON ?= python3
@@ -47,7 +47,7 @@ gpu-test:
 	rm -f $(JUNIT) && exit $$status
 
 gpu-bench:
-	PYTHONPATH=. $(PYTHON) -m deep_gemm.cli bench --suite dense \
+	PYTHONPATH=. $(PYTHON) -m deep_gemm.cli bench --suite all \
 	  --against benchmarks/peers/h200.json --json $(RESULTS)
 
 table:

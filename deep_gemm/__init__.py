@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "gemm": ("matmul",),
+    "grouped": ("grouped_matmul", "k_grouped_matmul"),
     "named.bf16": ("bf16_gemm_nn", "bf16_gemm_nt", "bf16_gemm_tn", "bf16_gemm_tt"),
     "named.cublaslt": (
         "cublaslt_gemm_nn",
@@ -30,8 +31,36 @@ _NAMES = {
         "fp8_gemm_tn",
         "fp8_gemm_tt",
     ),
-    "named.v1": ("gemm_fp8_fp8_bf16_nt",),
-    "named.wgrad": ("wgrad_gemm_fp8_fp8_fp32_nt",),
+    "named.grouped": (
+        "bf16_m_grouped_gemm_nt_masked",
+        "fp8_m_grouped_gemm_nt_masked",
+        "m_grouped_bf16_gemm_nn_contiguous",
+        "m_grouped_bf16_gemm_nt_contiguous",
+        "m_grouped_bf16_gemm_nt_masked",
+        "m_grouped_fp8_fp4_gemm_nn_contiguous",
+        "m_grouped_fp8_fp4_gemm_nt_contiguous",
+        "m_grouped_fp8_fp4_gemm_nt_masked",
+        "m_grouped_fp8_gemm_nn_contiguous",
+        "m_grouped_fp8_gemm_nt_contiguous",
+        "m_grouped_fp8_gemm_nt_masked",
+    ),
+    "named.k_grouped": ("k_grouped_bf16_gemm_tn_contiguous", "k_grouped_fp8_gemm_nt_contiguous"),
+    "named.newer": (
+        "SymmBuffer",
+        "bf16_mega_moe",
+        "fp8_fp4_mega_moe",
+        "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
+        "get_mn_major_tma_aligned_packed_ue8m0_tensor",
+        "get_symm_buffer_for_mega_moe",
+        "k_grouped_fp8_gemm_tn_contiguous",
+        "transform_weights_for_mega_moe",
+    ),
+    "named.v1": (
+        "gemm_fp8_fp8_bf16_nt",
+        "m_grouped_gemm_fp8_fp8_bf16_nt_contiguous",
+        "m_grouped_gemm_fp8_fp8_bf16_nt_masked",
+    ),
+    "named.wgrad": ("k_grouped_wgrad_gemm_fp8_fp8_fp32_nt", "wgrad_gemm_fp8_fp8_fp32_nt"),
     "quant": (
         "Advice",
         "ScaleRecipe",
@@ -53,7 +82,17 @@ _NAMES = {
         "quantize",
     ),
     "runtime": ("get_num_sms", "is_available", "warmup"),
-    "settings": ("get_pdl", "override", "set_num_sms", "set_pdl"),
+    "settings": (
+        "get_k_alignment_for_contiguous_layout",
+        "get_m_alignment_for_contiguous_layout",
+        "get_mk_alignment_for_contiguous_layout",
+        "get_pdl",
+        "get_theoretical_mk_alignment_for_contiguous_layout",
+        "override",
+        "set_mk_alignment_for_contiguous_layout",
+        "set_num_sms",
+        "set_pdl",
+    ),
     "errors": ("ArgumentError", "CompileError", "CudaError", "DeepGemmError", "UnsupportedError"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

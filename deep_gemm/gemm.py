@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import torch
 
-from . import checks, settings
+from . import checks, request_groups, settings
 from .errors import ArgumentError
 from .problem import GemmProblem
+from .quant.layout import line_aligned_size
 from .quant.scaled_tensor import ScaledTensor
 from .request import Options, Tensors, problem_of
 
@@ -82,8 +84,8 @@ def matmul(
     Raises ArgumentError (which tensor, which property, wanted, got, remedy), UnsupportedError,
     CompileError or CudaError; all are RuntimeError, and nothing has been written.
     """
-    x, sfa = _unpack("a", a)
-    w, sfb = _unpack("b", b)
+    x, sfa = unpack("a", a)
+    w, sfb = unpack("b", b)
     if layout != "nt":
         x, sfa, w, sfb = turned(layout, x, sfa, w, sfb)
     if out is None:
@@ -94,7 +96,8 @@ def matmul(
     return out
 
 
-def _unpack(name: str, operand: Operand) -> tuple[torch.Tensor, torch.Tensor | None]:
+def unpack(name: str, operand: Operand) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return (data, scale) of an operand; None for the scale of a tensor alone."""
     return (operand, None) if isinstance(operand, torch.Tensor) else unpack_pair(name, operand)
 
 
@@ -151,15 +154,22 @@ def _empty_output(
 ) -> torch.Tensor:
     for name, value in (("a", a), ("b", b)):
         checks.matrix(name, checks.tensor(name, value))
-    if dtype is None:
-        dtype = torch.bfloat16
-        if a.dtype == torch.float16 or (a.dtype == torch.int8 and not scaled):
-            dtype = torch.float16 if a.dtype == torch.float16 else torch.int32
+    dtype = dtype or default_dtype(a, scaled)
     return torch.empty(a.shape[0], b.shape[0], dtype=dtype, device=a.device)
 
 
+def default_dtype(a: torch.Tensor, scaled: bool) -> torch.dtype:
+    """Return the type of a product of A, with scales or without, where none is asked for."""
+    if a.dtype == torch.int8 and not scaled:
+        return torch.int32
+    return torch.float16 if a.dtype == torch.float16 else torch.bfloat16
+
+
 def gemm(tensors: Tensors, options: Options, alpha: float = 1.0, beta: float = 1.0) -> None:
-    """Write D = alpha * A @ B^T + beta * C for A [M, K] and B [N, K]; see matmul()."""
+    """Write D = alpha * A @ B^T + beta * C for A [M, K] and B [N, K]; see matmul().
+
+    With options.grouping, shapes are those of request_groups.py; see grouped_matmul().
+    """
     a, sfa, b, sfb, c, d, groups = tensors
     if c is not None and beta == 0:
         tensors, c = tensors._replace(c=None), None
@@ -176,14 +186,19 @@ def gemm(tensors: Tensors, options: Options, alpha: float = 1.0, beta: float = 1
                 c.data_ptr() == d.data_ptr(), beta == 1,
             ),
             alpha == 1,
+            groups is None or (groups.get_device(), groups.shape, groups.stride(), groups.dtype),
         )  # fmt: skip
     except AttributeError:
-        for name, value in zip(Tensors._fields, tensors, strict=True):
+        names = (*Tensors._fields[:-1], request_groups.name_of(options.grouping))
+        for name, value in zip(names, tensors, strict=True):
             if value is not None or name in ("a", "b", "d"):
                 checks.tensor(name, value)
         raise
     if c is not None:
-        checks.same_or_apart("c", c, d)
+        if options.grouping is None:
+            checks.same_or_apart("c", c, d)
+        else:
+            request_groups.same_or_apart(c, d)
     run = _plans.get(key)
     if run is None:
         run = _plan(tensors, options, alpha, beta)
@@ -198,6 +213,8 @@ def gemm(tensors: Tensors, options: Options, alpha: float = 1.0, beta: float = 1
 def _plan(tensors: Tensors, options: Options, alpha: float, beta: float) -> Run:
     """Check everything but addresses, and return what runs such tensors from now on."""
     problem = problem_of(tensors, options, alpha, beta)
+    if problem.grouping is not None:
+        return _plan_groups(problem, tensors)
     if problem.m == 0 or problem.n == 0:
         return _nothing
     if problem.k == 0:
@@ -216,6 +233,50 @@ def _plan(tensors: Tensors, options: Options, alpha: float, beta: float) -> Run:
     return runner(problem, tensors)
 
 
+def _plan_groups(problem: GemmProblem, tensors: Tensors) -> Run:
+    """Return what runs a checked grouped problem; checks what only TMA asks."""
+    grouping = problem.grouping
+    if grouping is None or 0 in (problem.m, problem.n, grouping.groups):
+        return _nothing
+    if problem.k == 0:
+        return _addend_alone
+    if tensors.c is not None and tensors.c.data_ptr() != tensors.d.data_ptr():
+        run = _plan_groups(problem, tensors._replace(c=tensors.d))
+        return lambda t, alpha, beta: run(_with_c_in_d(t), alpha, beta)
+    if tensors.a.device.type == "cpu":
+        return _on_cpu(problem)
+    if "b" in problem.transposed:
+        run = _plan_groups(replace(problem, b_major="k"), _with_b_copied(tensors))
+        return lambda t, alpha, beta: run(_with_b_copied(t), alpha, beta)
+    checks.tma_extents(problem.n, problem.d_dtype.bytes)
+    request_groups.tma_stack("d", tensors.d, "k")
+    # FP8 buffers of groups along K have no rows of one length.
+    if grouping.kind != "k" or problem.a_major == "mn":
+        request_groups.tma_stack("a", tensors.a, problem.a_major)
+        request_groups.tma_stack("b", tensors.b, problem.b_major)
+    from .kernels.runner import runner
+
+    return runner(problem, tensors)
+
+
+def _with_c_in_d(t: Tensors) -> Tensors:
+    """Copy C into D, to which the product is then added; D's address is checked first."""
+    if t.d.is_cuda:
+        for name, value in (("a", t.a), ("b", t.b), ("d", t.d)):
+            checks.address(name, value.data_ptr())
+    if t.c is not None:
+        t.d.copy_(t.c)
+    return t._replace(c=t.d)
+
+
+def _with_b_copied(t: Tensors) -> Tensors:
+    """Return the tensors with B [groups, n, k] copied into rows of whole cache lines."""
+    *lead, k = t.b.shape
+    pitch = line_aligned_size(k, t.b.element_size())
+    copy = torch.empty(*lead, pitch, dtype=t.b.dtype, device=t.b.device)[..., :k]
+    return t._replace(b=copy.copy_(t.b))
+
+
 def _major(problem: GemmProblem, name: str) -> str:
     return problem.a_major if name == "a" else problem.b_major
 
@@ -223,7 +284,8 @@ def _major(problem: GemmProblem, name: str) -> str:
 def _on_cpu(problem: GemmProblem) -> Run:
     from . import reference
 
-    return lambda tensors, alpha, beta: reference.gemm(problem, tensors, alpha, beta)
+    product = reference.gemm if problem.grouping is None else reference.grouped_gemm
+    return lambda tensors, alpha, beta: product(problem, tensors, alpha, beta)
 
 
 def _nothing(tensors: Tensors, alpha: float, beta: float) -> None:
@@ -231,7 +293,7 @@ def _nothing(tensors: Tensors, alpha: float, beta: float) -> None:
 
 
 def _addend_alone(tensors: Tensors, alpha: float, beta: float) -> None:
-    """Write beta * C, or zeros: a sum over nothing."""
+    """Write beta * C, or zeros into all of D: a sum over nothing."""
     if tensors.c is None:
         tensors.d.zero_()
     else:

@@ -29,10 +29,13 @@ class Settings:
     pdl: launch kernels with the programmatic-dependent-launch attribute, so that the set-up of
         one overlaps the tail of the kernel before it. No operand is read before that kernel is
         complete, but for the B of a call with static_b=True.
+    mk_alignment: rows of a block of labels, and the multiple that groups of offsets begin at, in
+        the drop-in names for contiguous groups.
     """
 
     num_sms: int = 0
     pdl: bool = True
+    mk_alignment: int = 128
 
 
 _current = Settings()
@@ -79,6 +82,48 @@ def set_pdl(enable: bool) -> None:
 def get_pdl() -> bool:
     """Return whether programmatic dependent launch is on."""
     return _current.pdl
+
+
+def set_mk_alignment_for_contiguous_layout(alignment: int) -> None:
+    """Set the rows that groups are aligned to in the drop-in names for contiguous groups.
+
+    Labels take 64 or 128, which the call checks; offsets (use_psum_layout) take any. The setting is
+    part of each call, so no launch plan is made anew.
+
+    Raises ArgumentError for what is no int of at least 1.
+    """
+    global _current
+    if isinstance(alignment, bool) or not isinstance(alignment, int) or alignment < 1:
+        raise ArgumentError("alignment", "value", "an int >= 1", alignment)
+    _current = replace(_current, mk_alignment=alignment)
+
+
+def get_mk_alignment_for_contiguous_layout() -> int:
+    """Return the rows that groups are aligned to in the drop-in names (128 by default)."""
+    return _current.mk_alignment
+
+
+get_m_alignment_for_contiguous_layout = get_mk_alignment_for_contiguous_layout
+get_k_alignment_for_contiguous_layout = get_mk_alignment_for_contiguous_layout
+
+
+def get_theoretical_mk_alignment_for_contiguous_layout(
+    expected_m: int | None = None, num_groups: int | None = None
+) -> int:
+    """Return the alignment to choose for groups of `expected_m` rows that have labels: 64 or 128.
+
+    Groups end in half a block of padding on average, so blocks of 64 pad less; but a tile is then
+    no larger than 64 rows and reads the group's B again for each of them. So 64 is the answer where
+    the last block of 128 would be half empty and a group has at most three blocks of 64, else 128.
+    Groups given by offsets need no alignment at all.
+
+    Arguments:
+        expected_m: rows of a group; None where they are not known, for 128.
+        num_groups: no effect.
+    """
+    if expected_m is None:
+        return 128
+    return 64 if expected_m <= 192 and (expected_m % 128 or 128) <= 64 else 128
 
 
 @contextmanager

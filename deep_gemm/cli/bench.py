@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,11 @@ import typer
 from . import console
 
 if TYPE_CHECKING:
+    from ..testing.grouped_suite import GroupedSuite
     from ..testing.suite import Suite
+    from ..testing.timing import SmClock
+
+    AnySuite = Suite | GroupedSuite
 
 Row = dict[str, Any]
 Ints = list[int]
@@ -22,7 +26,7 @@ HOST_KIND = "dense_fp8"  # the kind whose call is timed on the host
 
 
 def bench(
-    suite: Annotated[str, typer.Option(help="Which suites; there is one family: dense.")] = "dense",
+    suite: Annotated[str, typer.Option(help="Which suites: dense, grouped or all.")] = "all",
     kind: Annotated[
         list[str] | None, typer.Option(help="Only this kind of product; may repeat.")
     ] = None,
@@ -40,15 +44,14 @@ def bench(
     """Time products on this GPU beside cuBLASLt and torch on the same inputs.
 
     Kinds: dense_fp8 (scales along K), dense_fp8_tensor, dense_fp8_row, dense_bf16, dense_int8 and
-    wgrad (FP8 weight gradients added into FP32). Each figure is the median replay of a CUDA graph
-    whose calls rotate over inputs larger together than L2. Up to M = 128, as in decoding with fixed
-    weights, ours is called with static_b=True and timed in its plain form as well. With -n and -k
-    both given, any shape can be measured. Exit status 1 where one of our own calls failed or gave
-    wrong values.
+    wgrad (FP8 weight gradients added into FP32); of FP8 groups grouped_contiguous, grouped_masked,
+    grouped_offsets and k_grouped, whose -m are rows of a group. Each figure is the median replay of
+    a CUDA graph whose calls rotate over inputs larger together than L2. Up to M = 128, as in
+    decoding with fixed weights, ours is called with static_b=True and timed in its plain form as
+    well. With -n and -k both given, any dense shape can be measured. Exit status 1 where one of our
+    own calls failed or gave wrong values.
     """
-    if suite != "dense":
-        raise typer.BadParameter(f"no suite {suite!r}; there is one: dense", param_hint="--suite")
-    chosen, filters = suites_of(kind or []), (m or [], n or [], k or [])
+    chosen, filters = suites_of(kind or [], suite), (m or [], n or [], k or [])
     peers = read_peers(against) if against else []
     if reason := console.no_gpu_reason():
         console.fail(f"bench needs a Hopper GPU: {reason}")
@@ -58,20 +61,28 @@ def bench(
     if not any(filters) and any(one.kind == HOST_KIND for one in chosen):
         part |= host_and_first_call()
     if json_path:
-        write_record(json_path, part, command(against, kind or [], *filters))
+        write_record(json_path, part, command(suite, against, kind or [], *filters))
     if failed := [text for row in rows for text in failures(row)]:
         console.fail("\n".join(failed))
 
 
-def suites_of(kinds: Sequence[str]) -> list[Suite]:
-    """Return the suites of these kinds, all of them where none is named."""
+def suites_of(kinds: Sequence[str], family: str = "all") -> list[AnySuite]:
+    """Return the suites of these kinds, all of the family where none is named."""
+    from ..testing.grouped_suite import GROUPED_SUITES
     from ..testing.suites import SUITES
 
+    dense: dict[str, AnySuite] = {**SUITES}
+    grouped: dict[str, AnySuite] = {**GROUPED_SUITES}
+    families = {"dense": dense, "grouped": grouped, "all": dense | grouped}
+    if family not in families:
+        known = ", ".join(families)
+        raise typer.BadParameter(f"no suite {family!r}; there are {known}", param_hint="--suite")
+    found = families[family]
     for kind in kinds:
-        if kind not in SUITES:
-            known = ", ".join(SUITES)
+        if kind not in found:
+            known = ", ".join(found)
             raise typer.BadParameter(f"no kind {kind!r}; there are {known}", param_hint="--kind")
-    return [SUITES[kind] for kind in dict.fromkeys(kinds or SUITES)]
+    return [found[kind] for kind in dict.fromkeys(kinds or found)]
 
 
 def read_peers(path: Path) -> list[Row]:
@@ -82,11 +93,11 @@ def read_peers(path: Path) -> list[Row]:
         raise typer.BadParameter(f"{path}: {error!r}", param_hint="--against") from None
 
 
-def measure(chosen: Sequence[Suite], ms: Ints, ns: Ints, ks: Ints) -> list[Row]:
+def measure(chosen: Sequence[AnySuite], ms: Ints, ns: Ints, ks: Ints) -> list[Row]:
     """Measure suites reduced to these values, printing each row as it is done."""
-    from ..testing import suite as suites
     from ..testing.timing import SmClock
 
+    wanted: list[tuple[AnySuite, list[Any]]]
     wanted = [(one, one.reduced(ms, ns, ks)) for one in chosen]
     if not any(shapes for _, shapes in wanted):
         console.fail("no shape of the suites has these values of n or k; give both to add one")
@@ -95,29 +106,43 @@ def measure(chosen: Sequence[Suite], ms: Ints, ns: Ints, ks: Ints) -> list[Row]:
         if shapes:
             console.out.print(f"{one.title} ({one.kind})", markup=False)
             console.out.print(header(one), markup=False, soft_wrap=True)
-        for row in suites.measure(one, shapes, clock):
+        for row in rows_of(one, shapes, clock):
             console.out.print(line(row), markup=False, soft_wrap=True)
             rows.append(row)
     return rows
 
 
-FORMS = {"ours": "ours us", "ours_plain": "plain us", "ours_promoted": "promoted us"}
+def rows_of(one: AnySuite, shapes: list[Any], clock: SmClock) -> Iterator[Row]:
+    """Return the measured rows of some shapes of a suite."""
+    from ..testing import grouped_suite, suite
+
+    if isinstance(one, suite.Suite):
+        return suite.measure(one, shapes, clock)
+    return grouped_suite.measure(one, shapes, clock)
 
 
-def header(suite: Suite) -> str:
+FORMS = {
+    "ours": "ours us",
+    "ours_plain": "plain us",
+    "ours_promoted": "promoted us",
+    "ours_labels_128": "padded us",
+}
+
+
+def header(suite: AnySuite) -> str:
     """Return what stands above the rows of a suite."""
     return " ".join(f"{name:>{width}}" for name, width in columns(suite)) + "  config"
 
 
-def columns(suite: Suite) -> list[tuple[str, int]]:
+def columns(suite: AnySuite) -> list[tuple[str, int]]:
     """Return name and width of the columns of a suite, all but the last."""
-    names = ["m", "n", "k", *(FORMS[form] for form in forms(suite))]
+    names = [*suite.keys, *(FORMS[form] for form in forms(suite))]
     names += ["TFLOPS", "GB/s", "floor", "MHz"]
     names += [name for peer in suite.columns for name in (f"{peer} us", "ratio")]
     return [(name, max(len(name), 6)) for name in names]
 
 
-def forms(suite: Suite) -> list[str]:
+def forms(suite: AnySuite) -> list[str]:
     """Return the forms of our call that any shape of a suite has."""
     found = {form for shape in suite.shapes for form in suite.forms(*shape)}
     return [form for form in FORMS if form in found]
@@ -129,10 +154,10 @@ def line(row: Row) -> str:
     Rates, floor and ratios are of `ours`.
     """
     from ..testing import summary
-    from ..testing.suites import SUITES
 
-    suite, share = SUITES[row["kind"]], summary.floor_share(row)
-    cells = [row["m"], row["n"], row["k"], *(_fixed(row.get(form), 2) for form in forms(suite))]
+    suite, share = summary.suite_of(row["kind"]), summary.floor_share(row)
+    cells = [*(row[key] for key in suite.keys)]
+    cells += [_fixed(row.get(form), 2) for form in forms(suite)]
     cells += [_fixed(summary.tflops(row), 0), _fixed(summary.gbs(row), 0)]
     cells += ["-" if share is None else f"{100 * share:.0f}%", row.get("mhz") or "-"]
     for peer in suite.columns:
@@ -200,9 +225,11 @@ def host_and_first_call() -> Row:
     return {"host_us": host, "first_call_s": first["empty"], "first_call_kept_s": first["kept"]}
 
 
-def command(against: Path | None, kinds: Sequence[str], ms: Ints, ns: Ints, ks: Ints) -> str:
+def command(
+    family: str, against: Path | None, kinds: Sequence[str], ms: Ints, ns: Ints, ks: Ints
+) -> str:
     """Return the command that repeats a measurement, without the folders of this machine."""
-    words = ["deep-gemm", "bench", "--suite", "dense"]
+    words = ["deep-gemm", "bench", "--suite", family]
     given: tuple[tuple[str, Sequence[object]], ...]
     given = (("--kind", kinds), ("-m", ms), ("-n", ns), ("-k", ks))
     for option, values in given:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .tile import ROW_BYTES, WAVE_M, GemmConfig
 
+RING_SLOTS, SLOT_BYTES = 8, 32  # of tiles of groups, on their way to all roles
 OUTER_BYTES = 32  # of the scale of a row or column where they are operands of an MMA
 
 
@@ -18,6 +19,7 @@ class SmemPlan:
     exchange: int
     scales: int
     vectors: int
+    tiles: int
     barriers: int
 
     @property
@@ -38,13 +40,15 @@ def plan(config: GemmConfig) -> SmemPlan:
     slab = WAVE_M * store.slab_columns * form.d.bytes
     exchanged = (config.split_k - 1) * tile.num_math_warpgroups * WAVE_M * config.piece_n * 4
     vectors = -(-(tile.block_m + tile.block_n) * 4 // 16) * 16
+    slots = RING_SLOTS if form.grouping != "none" else 0
     return SmemPlan(
         operands=stages * config.stage_rows * ROW_BYTES,
         output=tile.num_math_warpgroups * store.num_buffers * slab,
         exchange=exchanged,
         scales=stages * _scales_of_stage(config),
         vectors=tile.at_once * vectors if form.scaled else 0,
-        barriers=2 * 8 * (stages + 1 + tile.at_once),
+        tiles=slots * SLOT_BYTES,
+        barriers=2 * 8 * (stages + 1 + tile.at_once + slots),
     )
 
 

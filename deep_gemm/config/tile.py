@@ -27,7 +27,7 @@ REGISTERS = {(1, 1): (0, 0), (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (0, 0
 ROWS_REGISTERS = {(2, 1): (56, 224)}
 ROWS_MAX_ACCUMULATORS = {(1, 1): 204, (2, 1): 204}
 READ_REGISTERS, TURN_REGISTERS = 20, 8  # for where C is read, and for whose turn it is
-GROUP_REGISTERS, RAGGED_REGISTERS = 12, 16  # for which group it is; and for rows that are stored one by one
+GROUP_REGISTERS = 8  # for which group it is
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,8 @@ class GemmConfig:
         if self.form.promotion == "rows":
             return ROWS_MAX_ACCUMULATORS.get(key, 0)
         reads = self.form.addend == "read" and self.ctas_per_sm == 1
-        of = self.form.grouping
         others = READ_REGISTERS * reads + TURN_REGISTERS * self.tile.ping_pong
-        others += 0 if of == "none" else RAGGED_REGISTERS if of == "offsets" else GROUP_REGISTERS
+        others += GROUP_REGISTERS * (self.form.grouping != "none")
         return max(0, MAX_ACCUMULATORS.get(key, 0) - others)
 
     @property

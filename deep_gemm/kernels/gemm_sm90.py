@@ -137,9 +137,7 @@ def tensor_maps(config: GemmConfig, operands: Operands) -> dict[str, tensor_map.
     return maps
 
 
-def _stacked(
-    described: tensor_map.TensorMap, matrices: int, stride: int
-) -> tensor_map.TensorMap:
+def _stacked(described: tensor_map.TensorMap, matrices: int, stride: int) -> tensor_map.TensorMap:
     """Return the description of so many matrices, `stride` elements apart; 0: of the one."""
     if stride == 0:
         return described

@@ -68,7 +68,7 @@ def nan_like(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
 def pitched(x: torch.Tensor, pitch: int) -> torch.Tensor:
     """Return a copy of x [rows, columns] with row pitch `pitch`; NaN fills the padding."""
     buffer = nan_like((x.shape[0], pitch), x)
-    return _copied(x, buffer[:, : x.shape[1]])
+    return copied(x, buffer[:, : x.shape[1]])
 
 
 def transposed(x: torch.Tensor, pitch: int | None = None) -> torch.Tensor:
@@ -78,13 +78,13 @@ def transposed(x: torch.Tensor, pitch: int | None = None) -> torch.Tensor:
     """
     rows, columns = x.shape
     buffer = nan_like((columns, rows if pitch is None else pitch), x)
-    return _copied(x, buffer.T[:rows])
+    return copied(x, buffer.T[:rows])
 
 
 def every_second_column(x: torch.Tensor) -> torch.Tensor:
     """Return a copy of x [rows, columns] in every second column of a wider, NaN-filled buffer."""
     buffer = nan_like((x.shape[0], 2 * x.shape[1]), x)
-    return _copied(x, buffer[:, ::2])
+    return copied(x, buffer[:, ::2])
 
 
 def tma_pitched(x: torch.Tensor) -> torch.Tensor:
@@ -92,7 +92,7 @@ def tma_pitched(x: torch.Tensor) -> torch.Tensor:
     return transposed(x, align(x.shape[0], 4))
 
 
-def _copied(x: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+def copied(x: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
     """Copy x into view, FP8 byte by byte so that NaN keep their bits, and return the view."""
     if x.element_size() == 1:
         view.view(torch.uint8).copy_(x.view(torch.uint8))

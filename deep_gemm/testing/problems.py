@@ -75,9 +75,9 @@ def make(
     large as the product.
     """
     m, n, k = problem.m, problem.n, problem.k
-    a = _operand(problem, problem.a_dtype, m, exact, (device, generator))
-    b = _operand(problem, problem.b_dtype, n, exact, (device, generator))
-    spread = max(k, 1) ** 0.5 * _deviation(problem, exact) ** 2
+    a = operand(problem, problem.a_dtype, m, exact, (device, generator))
+    b = operand(problem, problem.b_dtype, n, exact, (device, generator))
+    spread = max(k, 1) ** 0.5 * deviation(problem, exact) ** 2
     sfa, sfb = (
         _scales(recipe, (mn, k), layout, exact, (device, generator))
         for recipe, mn, layout in zip(
@@ -118,10 +118,10 @@ def _passed(data: torch.Tensor, scale: torch.Tensor | None, major: str) -> Any:
 Source = tuple[torch.device | str, torch.Generator | None]
 
 
-def _operand(
+def operand(
     problem: GemmProblem, dtype: DType, rows: int, exact: bool, source: Source
 ) -> torch.Tensor:
-    """Return A or B as [rows, k], contiguous."""
+    """Return the values of A or B as [rows, k], contiguous; source: device and generator."""
     shape = rows, problem.k
     device, generator = source
     if dtype.torch == torch.int8:
@@ -133,7 +133,7 @@ def _operand(
         drawn = torch.randint(-reach, reach + 1, shape, device=device, generator=generator)
         return drawn.to(torch.float32).to(dtype.torch)
     x = torch.randn(shape, device=device, generator=generator)
-    x.mul_(_deviation(problem, exact))
+    x.mul_(deviation(problem, exact))
     return (x.clamp_(-dtype.max, dtype.max) if dtype.max else x).to(dtype.torch)
 
 
@@ -146,7 +146,7 @@ def _exact_reach(problem: GemmProblem) -> int:
     return 1 if problem.a_dtype.is_fp8 and problem.form.promotion == "none" else 4
 
 
-def _deviation(problem: GemmProblem, exact: bool) -> float:
+def deviation(problem: GemmProblem, exact: bool) -> float:
     """Return the standard deviation of an operand's elements."""
     if problem.a_dtype.torch == torch.int8:
         return 128 / 3**0.5 / _reduction(problem)

@@ -13,7 +13,7 @@ A record is one JSON file per GPU, `benchmarks/results/<gpu>.json`:
 Where `ours` was called with static_b=True, `ours_plain` is the time without; where it leaves FP8
 sums in the tensor core, `ours_promoted` is the time with promotion. Names with `_first` are times
 taken before all others, one after the other, as recorded peers' were; the others were taken in
-turns. Kinds are those of `suites`.
+turns. Kinds are those of `suites`, and of `grouped_suite`, whose rows say what else they hold.
 
 Test and benchmark runs write their own parts in either order. A part joins what is on disk only
 where the digest agrees, so that one file never mixes figures of two versions of the code.
@@ -38,6 +38,7 @@ OUTSIDE = ("cli", "testing")
 SUFFIXES = (".py", ".cuh")
 AND = " && "  # between the commands whose figures a record holds
 ROW_KEY = ("kind", "m", "n", "k")
+GROUPED_ROW_KEY = ("kind", "groups", "m_per_group", "n", "k")
 
 
 def measured_files(package: Path = PACKAGE) -> list[Path]:
@@ -127,7 +128,7 @@ def _merge_rows(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
 
 def row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what identifies a row: its kind and its problem."""
-    return tuple(row[key] for key in ROW_KEY)
+    return tuple(row[key] for key in (GROUPED_ROW_KEY if "groups" in row else ROW_KEY))
 
 
 def update(path: Path, part: Mapping[str, Any]) -> Record:

@@ -116,6 +116,11 @@ class Suite:
     corrected_by: str = ""
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """What says which row it is, beside the kind."""
+        return "m", "n", "k"
+
+    @property
     def first(self) -> tuple[str, ...]:
         """Names of what is timed first, in order: ours in upstream's place."""
         return ("ours", self.corrected_by) if self.corrected_by else ()
@@ -253,7 +258,7 @@ def _row(suite: Suite, shape: Shape, sets: list[Operands], clock: SmClock | None
         works[name] = partial(capture_checked, suite, problem, sets)
     for name, make in suite.peers(m, n, k).items():
         works[name] = partial(_capture_peer, make, sets)
-    captured = {name: _attempt(row, name, work) for name, work in works.items()}
+    captured = {name: attempt(row, name, work) for name, work in works.items()}
     ready = {name: one for name, one in captured.items() if one is not None}
     for name in suite.first:
         if name in ready:
@@ -310,7 +315,8 @@ def _of_rows(x: torch.Tensor | None, m: int, part: slice) -> torch.Tensor | None
     return x[part] if x is not None and x.dim() and len(x) == m else x
 
 
-def _attempt(row: Row, name: str, work: Callable[[], Captured]) -> Captured | None:
+def attempt(row: Row, name: str, work: Callable[[], Captured]) -> Captured | None:
+    """Return what is to be timed under a name of a row, or None, with the reason in the row."""
     row[name] = None
     try:
         return work()

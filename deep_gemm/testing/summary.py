@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..problem import GemmProblem
+from .grouped_suite import GROUPED_SUITES, GroupedSuite
 from .record import row_key
+from .suite import Suite
 from .suites import SUITES
 
 Row = Mapping[str, Any]
@@ -30,6 +32,7 @@ M_CLASSES: tuple[tuple[str, int, int], ...] = (
     ("all shapes", 1, EVERY_M),
 )
 UPSTREAM = "upstream DeepGEMM, recorded and corrected"
+PADDED = "ours, the same rows padded to 128 a group"
 
 
 def of_kind(rows: Iterable[Any], kind: str) -> list[Any]:
@@ -43,31 +46,51 @@ def floor_us(problem: GemmProblem) -> float:
     1.7 us + bytes / 4.6 TB/s is a plain read of HBM; 2 us + FLOPs / 1400 TFLOPS a sustained
     stream of products of 8-bit operands under the power limit, at half that rate of 16-bit ones.
     """
-    memory = HBM_START_US + problem.bytes / (HBM_TBS * 1e6)
-    compute = COMPUTE_START_US + problem.flops / (TFLOPS[problem.a_dtype.bytes] * 1e6)
+    return _floor_us(problem.flops, problem.bytes, problem.a_dtype.bytes)
+
+
+def _floor_us(flops: int, read: int, element_bytes: int) -> float:
+    memory = HBM_START_US + read / (HBM_TBS * 1e6)
+    compute = COMPUTE_START_US + flops / (TFLOPS[element_bytes] * 1e6)
     return max(memory, compute)
 
 
-def _problem(row: Row) -> GemmProblem:
-    return SUITES[row["kind"]].forms(row["m"], row["n"], row["k"])["ours"]
+def suite_of(kind: str) -> Suite | GroupedSuite:
+    """Return the suite of a kind of rows."""
+    return GROUPED_SUITES[kind] if kind in GROUPED_SUITES else SUITES[kind]
+
+
+def _work(row: Row) -> tuple[int, int, int]:
+    """Return FLOPs and bytes that must move, of valid rows, and bytes of an operand's element."""
+    suite, (m, n, k) = suite_of(row["kind"]), (row["m"], row["n"], row["k"])
+    if isinstance(suite, GroupedSuite):
+        return 2 * m * n * k, suite.bytes(dict(row)), 1
+    problem = suite.forms(m, n, k)["ours"]
+    return problem.flops, problem.bytes, problem.a_dtype.bytes
 
 
 def tflops(row: Row) -> float | None:
     """Return our TFLOPS."""
     us = row.get("ours")
-    return _problem(row).flops / us / 1e6 if us else None
+    return _work(row)[0] / us / 1e6 if us else None
 
 
 def gbs(row: Row) -> float | None:
     """Return our GB/s over the bytes that must move."""
     us = row.get("ours")
-    return _problem(row).bytes / us / 1e3 if us else None
+    return _work(row)[1] / us / 1e3 if us else None
+
+
+def weights_tbs(row: Row) -> float | None:
+    """Return the TB/s at which we read the weights of all groups."""
+    us = row.get("ours")
+    return row["groups"] * row["n"] * row["k"] / us / 1e6 if us else None
 
 
 def floor_share(row: Row) -> float | None:
     """Return the floor over our time: 1 is as fast as the device was seen to be."""
     us = row.get("ours")
-    return floor_us(_problem(row)) / us if us else None
+    return _floor_us(*_work(row)) / us if us else None
 
 
 def versus(name: str, form: str = "ours") -> Ratio:
@@ -87,24 +110,28 @@ def versus_recorded(peers: Iterable[Row], form: str = "ours") -> Ratio:
     """Return the ratio of upstream's recorded time over ours, corrected for the machine.
 
     The recorded time is multiplied by cuBLASLt's in this run over cuBLASLt's in the recorded run of
-    the same shape (Suite.corrected_by), so that clock and power of the two runs cancel. Times of
-    ours and of cuBLASLt are those that were taken first, as the recorded ones were, where there are
-    such.
+    the same shape (Suite.corrected_by; of groups the row's `dense_shape`), so that clock and power
+    of the two runs cancel. Times of ours and of cuBLASLt are those that were taken first, as the
+    recorded ones were, where there are such.
 
     form: the key of our time; `ours_plain` leaves out the rows where the two forms are one.
     """
-    timed = (row for row in peers if row.get("upstream") and "k" in row and "m" in row)
+    timed = (row for row in peers if row.get("upstream") and "k" in row)
     recorded = {row_key(row): row for row in timed}
 
     def ratio(row: Row) -> float | None:
         then = recorded.get(row_key(row))
-        library = SUITES[row["kind"]].corrected_by
+        library = suite_of(row["kind"]).corrected_by
         if not then or not library:
             return None
         names = form, library
         first = tuple(f"{name}_first" for name in names)
         ours, now = (row.get(name) for name in (first if all(n in row for n in first) else names))
-        before = then.get(library)
+        if "dense_shape" in row:
+            dense = recorded.get(("dense_fp8", *row["dense_shape"]), {})
+            before = dense.get("cublas_tensor")
+        else:
+            before = then.get(library)
         return then["upstream"] * (now / before) / ours if ours and now and before else None
 
     return ratio
@@ -180,6 +207,12 @@ def other_comparisons(peers: Sequence[Row] = ()) -> list[Comparison]:
         Comparison("dense_bf16", "the faster of the two", fastest, 1.0),
         Comparison("dense_bf16", "the faster, M >= 256", fastest, worst=0.95, from_m=256),
         Comparison("wgrad", "TFLOPS", tflops, worst=1000.0),
+        Comparison("grouped_contiguous", UPSTREAM, upstream),
+        Comparison("grouped_contiguous", "TFLOPS", tflops),
+        Comparison("grouped_masked", UPSTREAM, upstream),
+        Comparison("grouped_masked", "TB/s of weights", weights_tbs),
+        Comparison("grouped_offsets", PADDED, versus("ours_labels_128")),
+        Comparison("k_grouped", "TFLOPS", tflops),
     ]
 
 
@@ -231,7 +264,7 @@ class Outcome:
     @property
     def title(self) -> str:
         """Name of the kind for people."""
-        return SUITES[self.comparison.kind].title
+        return suite_of(self.comparison.kind).title
 
     @property
     def met(self) -> bool | None:

@@ -13,7 +13,7 @@ import pytest
 from deep_gemm.config import GemmConfig
 from deep_gemm.config.raster import Raster, raster
 from deep_gemm.jit.headers import headers_for
-from deep_gemm.kernels.gemm_sm90 import translation_unit
+from deep_gemm.kernels.gemm_sm90 import Operands, tensor_maps, translation_unit
 from deep_gemm.problem import GemmProblem
 
 Run = Callable[[str], list[list[int]]]
@@ -110,3 +110,17 @@ def launch_numbers(
     band = walk.band, int(walk.band_on_m)
     edge = walk.edge.first, walk.edge.last, int(walk.edge.on_m)
     return m, n, k, walk.clusters_m, walk.clusters_n, *band, *edge, clusters * config.cluster
+
+
+def map_numbers(config: GemmConfig, operands: Operands) -> tuple[int, ...]:
+    """Return what host/kernel.cpp reads of the maps of A, of B twice, and of D twice."""
+    maps, form = tensor_maps(config, operands), config.form
+    loaded = [(0, maps["map_a"]), (1, maps["map_b"]), (1, maps.get("map_extra", maps["map_b"]))]
+    numbers: list[int] = []
+    for of, box in loaded:
+        extents = box.box_inner, box.box_outer, box.inner, box.outer
+        major = (form.a_major, form.b_major)[of]
+        numbers += [of, box.dtype_bytes, *extents, int(major == "mn"), box.matrices]
+    for box in (maps["map_d"], maps.get("map_rest", maps["map_d"])):
+        numbers += [box.box_inner, box.box_outer, box.swizzle_bytes, box.matrices]
+    return tuple(numbers)

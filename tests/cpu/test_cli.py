@@ -21,7 +21,8 @@ from deep_gemm.config import choices, select
 from deep_gemm.errors import ArgumentError
 from deep_gemm.jit import Resources, cache
 from deep_gemm.problem import GemmProblem
-from deep_gemm.testing import quant_error, suite
+from deep_gemm.testing import grouped_suite, quant_error, suite
+from deep_gemm.testing.grouped_suite import GROUPED_SUITES
 from deep_gemm.testing.suites import SUITES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -315,7 +316,9 @@ def test_bench_refuses_an_unknown_kind() -> None:
 
 
 def test_bench_measures_the_kinds_named_and_all_of_them_by_default() -> None:
-    assert [one.kind for one in bench.suites_of([])] == list(SUITES)
+    assert [one.kind for one in bench.suites_of([])] == [*SUITES, *GROUPED_SUITES]
+    assert [one.kind for one in bench.suites_of([], "dense")] == list(SUITES)
+    assert [one.kind for one in bench.suites_of([], "grouped")] == list(GROUPED_SUITES)
     assert bench.suites_of(["wgrad", "dense_int8", "wgrad"]) == [
         SUITES["wgrad"],
         SUITES["dense_int8"],
@@ -329,7 +332,9 @@ def test_bench_measures_the_kinds_named_and_all_of_them_by_default() -> None:
         (["--kind", "dense_fp8"], 84, {"host_us"}),
         (["--kind", "dense_fp8", "-m", "64"], 7, set()),
         (["-m", "64", "-n", "24576"], 5, set()),  # of every kind but wgrad
-        ([], 3 * 84 + 56 + 12 + 6, {"host_us"}),
+        (["--kind", "grouped_masked", "--kind", "k_grouped"], 16 + 6, set()),
+        (["-m", "20", "-n", "4096", "-k", "2048"], 6 + 2, set()),  # of dense kinds any
+        ([], 3 * 84 + 56 + 12 + 6 + 6 + 16 + 2 + 6, {"host_us"}),
     ],
 )
 def test_bench_records_what_was_asked_for(
@@ -345,9 +350,13 @@ def test_bench_records_what_was_asked_for(
             for m, n, k in wanted
         ]
 
+    def measured_groups(one: Any, wanted: list[Any], clock: Any) -> Any:
+        return [one.row(shape) | {"ours": 9.0, "config": "name"} for shape in wanted]
+
     written: list[Any] = []
     monkeypatch.setattr(console, "no_gpu_reason", lambda: "")
     monkeypatch.setattr(suite, "measure", measured)
+    monkeypatch.setattr(grouped_suite, "measure", measured_groups)
     monkeypatch.setattr("deep_gemm.testing.timing.SmClock", lambda: None)
     monkeypatch.setattr(bench, "host_and_first_call", lambda: {"host_us": {}})
     monkeypatch.setattr(bench, "write_record", lambda *given: written.append(given))
@@ -355,7 +364,7 @@ def test_bench_records_what_was_asked_for(
     assert result.exit_code == 0, result.output
     ((target, part, command),) = written
     assert target == tmp_path and len(part["rows"]) == shapes and set(part) - {"rows"} == parts
-    assert command == " ".join(["deep-gemm bench --suite dense", *arguments])
+    assert command == " ".join(["deep-gemm bench --suite all", *arguments])
 
 
 def test_bench_line_gives_rates_floor_and_ratios() -> None:

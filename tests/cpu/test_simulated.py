@@ -17,10 +17,10 @@ import pytest
 
 from deep_gemm.config import reasons
 from deep_gemm.config.raster import Edge
-from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params, tensor_maps
+from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params
 
 from .config_kit import FORMS, H200, config_of
-from .host_kit import cases_of, compile_host, launch_numbers, walk_of
+from .host_kit import cases_of, compile_host, launch_numbers, map_numbers, walk_of
 
 # (BLOCK_M, BLOCK_N, split_k, cluster_m, cluster_n): what every form goes through, one of each line:
 # one wave and several, K in even and odd parts, operands shared, alone and beside parts of K. Then
@@ -85,6 +85,7 @@ EVERY = [config for configs in CONFIGS.values() for config in configs]
 UNEVEN = [config for config in EVERY if config.tile.block_n % config.piece_n]
 # Those that add to D with their store alone.
 ADDING = [c for c in EVERY if c.form.addend == "reduce" and not c.swapped and c.split_k == 1]
+NO_GROUPS = (0,) * 6
 SLOTS = 3  # clusters at once, as far as the order of tiles goes
 HALVES = EVERY[::2], EVERY[1::2]  # each a program, compiled at the same time
 
@@ -149,24 +150,17 @@ def line_of(config, shape, variant, in_place):
     form = config.form
     strides = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
     operands = Operands(m, n, k, *strides, n)
-    maps, walk = tensor_maps(config, operands), walk_of(config, m, n, k, SLOTS)
+    walk = walk_of(config, m, n, k, SLOTS)
     params = GemmParams()
     clusters = -(-walk.clusters // config.tile.at_once)
     early = min(variant, config.num_stages)
     fill_params(params, config, operands, walk, early)
-    loaded = [(0, maps["map_a"]), (1, maps["map_b"]), (1, maps.get("map_extra", maps["map_b"]))]
-    stored = [maps["map_d"], maps.get("map_rest", maps["map_d"])]
     return (
         *launch_numbers(config, m, n, k, walk, clusters),
         *(params.stage_bytes, early, in_place, variant + form.scaled),
-        *(x for of, box in loaded for x in described(of, box, (form.a_major, form.b_major)[of])),
-        *(x for box in stored for x in (box.box_inner, box.box_outer, box.swizzle_bytes)),
+        *map_numbers(config, operands),
+        *NO_GROUPS,
     )
-
-
-def described(of, box, major):
-    extents = box.box_inner, box.box_outer, box.inner, box.outer
-    return of, box.dtype_bytes, *extents, int(major == "mn")
 
 
 def test_every_form_goes_through_every_kind_of_tile_it_allows():
@@ -203,7 +197,7 @@ def test_every_element_has_the_bits_of_the_formula_and_is_stored_once(config, si
         assert beyond == 0
         # What TMA and other CTAs bring is what barriers were told to expect.
         assert uneven == 0
-        assert refused == [0, 0, 0]
+        assert refused == [0, 0, 0, 0]
         assert needless == 0
         stored_again += repeated
         ahead += prefetched

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,10 +14,14 @@ import torch
 from deep_gemm.cli import bench
 from deep_gemm.config import by_name
 from deep_gemm.errors import CompileError
+from deep_gemm.problem import GemmProblem
 from deep_gemm.request import Options, Tensors, problem_of
-from deep_gemm.testing import dense_suite, suite
+from deep_gemm.testing import dense_suite, grouped_suite, suite, summary
+from deep_gemm.testing.grouped_suite import GROUPED_SUITES, Shape
+from deep_gemm.testing.record import row_key
 from deep_gemm.testing.suites import SUITES, WGRAD
 
+ROOT = Path(__file__).resolve().parents[2]
 H200 = by_name("h200")
 KINDS = list(SUITES)
 SHAPE = (40, 144, 256)
@@ -264,3 +270,122 @@ def test_scripts_find_the_dense_suite_by_its_functions() -> None:
         suite.spoil(sets[0])
         make(sets)[0]()
         suite.check_rows(problem, sets[0])
+
+
+# --- grouped products ---------------------------------------------------------------------------
+
+SMALL = {
+    "grouped_contiguous": Shape(3, 256, 144, 256),
+    "grouped_masked": Shape(3, 20, 144, 256),
+    "grouped_offsets": Shape(5, 20, 144, 256),
+    "k_grouped": Shape(3, 40, 144, 256),
+}
+GROUPED_KINDS = list(GROUPED_SUITES)
+
+
+@pytest.fixture
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let masked groups have room for few rows."""
+    monkeypatch.setattr(grouped_suite, "MAX_M", 32)
+
+
+def grouped_sets(kind: str, form: str) -> tuple[GemmProblem, list[Tensors]]:
+    problem = GROUPED_SUITES[kind].forms(*SMALL[kind])[form]
+    rows = grouped_suite.rows_of(GROUPED_SUITES[kind].grouping, SMALL[kind])
+    weights = grouped_suite.weights_of(SMALL[kind], "cpu")
+    return problem, grouped_suite.operand_sets(problem, rows, weights, "cpu")
+
+
+def test_grouped_suites_have_the_shapes_of_the_recorded_peers() -> None:
+    assert {kind: len(set(one.shapes)) for kind, one in GROUPED_SUITES.items()} == {
+        "grouped_contiguous": 6, "grouped_masked": 16, "grouped_offsets": 2, "k_grouped": 6,
+    }  # fmt: skip
+    peers = json.loads((ROOT / "benchmarks" / "peers" / "h200.json").read_text())["rows"]
+    for kind in ("grouped_contiguous", "grouped_masked"):
+        one = GROUPED_SUITES[kind]
+        then = {row_key(row): row for row in peers if row["kind"] == kind}
+        now = {row_key(row): row for row in map(one.row, one.shapes)}
+        assert now.keys() == then.keys()
+        for key, row in then.items():  # the same rows were drawn
+            assert {name: now[key][name] for name in row if name != "upstream"} == {
+                name: value for name, value in row.items() if name != "upstream"
+            }
+    dense = {(r["m"], r["n"], r["k"]) for r in peers if r.get("cublas_tensor")}
+    assert {grouped_suite.DENSE_LARGE, grouped_suite.DENSE_SMALL} <= dense
+
+
+def test_a_row_counts_valid_rows_and_all_of_k() -> None:
+    rows = {kind: one.row(one.shapes[-1]) for kind, one in GROUPED_SUITES.items()}
+    assert rows["k_grouped"]["m"] == 7168 and rows["k_grouped"]["k"] == 16 * 2048
+    assert rows["grouped_masked"]["m"] == rows["grouped_masked"]["masked_m_sum"] == 118
+    assert 256 <= rows["grouped_offsets"]["m"] <= 256 * 40
+    assert summary.tflops(rows["k_grouped"] | {"ours": 1e6}) == 2 * 7168 * 2048 * 32768 / 1e12
+    assert summary.weights_tbs(rows["grouped_masked"] | {"ours": 10.0}) == pytest.approx(
+        6 * 4096 * 2048 / 1e7
+    )
+
+
+@pytest.mark.parametrize("kind", GROUPED_KINDS)
+def test_a_grouped_call_asks_for_the_problem_of_its_form(
+    kind: str, few_rows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deep_gemm import gemm
+
+    asked: list[GemmProblem] = []
+
+    def seen(tensors: Tensors, options: Options, alpha: float, beta: float) -> Any:
+        asked.append(problem_of(tensors, options, alpha, beta))
+        return lambda *given: None
+
+    monkeypatch.setattr(gemm, "_plan", seen)
+    for form in GROUPED_SUITES[kind].forms(*SMALL[kind]):
+        problem, sets = grouped_sets(kind, form)
+        for t in sets:
+            grouped_suite.call_of(problem, t, SMALL[kind])()
+            assert asked.pop() == problem
+
+
+@pytest.mark.parametrize("kind", GROUPED_KINDS)
+def test_grouped_calls_are_checked(kind: str, few_rows: None) -> None:
+    for form in GROUPED_SUITES[kind].forms(*SMALL[kind]):
+        problem, sets = grouped_sets(kind, form)
+        call = grouped_suite.call_of(problem, sets[0], SMALL[kind])
+        grouped_suite.check(problem, sets[0], call)
+        with pytest.raises(ValueError, match="wrong values in rows"):
+            grouped_suite.check(problem, sets[0], lambda: None)
+
+
+@pytest.mark.parametrize("kind", GROUPED_KINDS)
+def test_grouped_rows_are_measured(
+    kind: str, few_rows: None, on_cpu: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("capture", "time_alone", "clock_under"):
+        monkeypatch.setattr(grouped_suite, name, getattr(suite, name))
+    monkeypatch.setattr(grouped_suite, "from_index", lambda index: H200)
+    weights, sets = grouped_suite.weights_of, grouped_suite.operand_sets
+    monkeypatch.setattr(grouped_suite, "weights_of", lambda shape: weights(shape, "cpu"))
+    monkeypatch.setattr(grouped_suite, "operand_sets", lambda *given: sets(*given, "cpu"))
+    monkeypatch.setattr(grouped_suite, "_library", lambda shape: 99)
+    one, clock = GROUPED_SUITES[kind], cast(Any, 1980)
+    (row,) = grouped_suite.measure(one, [SMALL[kind]], clock)
+    assert "errors" not in row and bench.failures(row) == []
+    assert row["dense_cublas_tensor"] == 100.0 and row["mhz"] == 1980 and row["config"]
+    assert set(one.row(SMALL[kind]).items()) <= set(row.items())
+    assert [name for name in row if name.startswith("ours")] == list(one.forms(*SMALL[kind]))
+    header, line = bench.header(one), bench.line(row)
+    assert header.index("config") == line.index(row["config"])
+
+
+def test_recorded_groups_are_corrected_by_the_dense_product_of_the_row() -> None:
+    one = GROUPED_SUITES["grouped_masked"]
+    dense = dict(zip("mnk", grouped_suite.DENSE_SMALL, strict=True))
+    peers: list[dict[str, Any]] = [
+        {"kind": "dense_fp8", **dense, "cublas_tensor": 8.0, "upstream": 9.0},
+        {**one.row(one.shapes[-1]), "upstream": 20.0},
+    ]
+    del peers[1]["m"]
+    row = one.row(one.shapes[-1]) | {"ours": 10.0, "dense_shape": list(dense.values())}
+    row["dense_cublas_tensor"] = 12.0
+    found = {o.found.label: o for o in summary.outcomes([row], peers)}
+    assert found[summary.UPSTREAM].found.mean == pytest.approx(3.0)
+    assert found["TB/s of weights"].title == one.title

@@ -6,6 +6,7 @@ stays inside an allocation.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -13,9 +14,9 @@ import torch
 import deep_gemm
 from deep_gemm import config
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
-from deep_gemm.problem import GemmProblem
+from deep_gemm.problem import GemmProblem, Grouping
 from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
-from deep_gemm.testing import poison, problems
+from deep_gemm.testing import grouped_judge, grouped_problems, poison, problems
 
 SHAPES = ((1, 8, 16), (65, 72, 208), (133, 200, 336))
 LAYOUTS = ("row_major", "mn_major_unaligned", "strided_view")
@@ -46,6 +47,21 @@ FORMS = (
     template(FP16, FP16, FP32, *NONE, True, "k", "mn", "reduce"),
     template(E4M3, E4M3, BF16, *BLOCKS, a_major="mn", b_major="mn"),  # transposed first
 )
+
+
+# Kinds of groups of rows with what they may be of, and of groups along K.
+GROUPS = (
+    (template(E4M3, E4M3, BF16, *BLOCKS), Grouping("labels", 4, 64)),
+    (template(BF16, BF16, BF16, *NONE), Grouping("labels", 4, 128)),
+    (template(E4M3, E4M3, BF16, *BLOCKS), Grouping("offsets", 4, 1)),
+    (template(INT8, INT8, INT32, *NONE), Grouping("offsets", 4, 8, 0, True)),
+    (template(E4M3, E4M3, BF16, *BLOCKS), Grouping("masked", 4)),
+    (template(E4M3, E5M2, BF16, *VECTORS, promoted=False), Grouping("masked", 4, 1, 8)),
+    (template(BF16, BF16, FP32, *NONE, b_major="mn"), Grouping("batched", 4)),
+    (template(E4M3, E4M3, FP32, *ROWS, addend="reduce"), Grouping("k", 4)),
+    (template(BF16, BF16, FP32, *NONE, True, "mn", "mn"), Grouping("k", 4)),
+)
+GROUP_ROWS, GROUP_KS = [33, 0, 1, 70], [144, 0, 16, 128]
 
 
 def families() -> list[config.GemmConfig]:
@@ -96,6 +112,27 @@ def call_form(form: GemmProblem, shape: tuple[int, int, int], in_place: bool) ->
     return 1
 
 
+def calls_of_groups(form: GemmProblem, grouping: Grouping, index: int) -> int:
+    """Call groups by choice and by a wide tile, judge them, and return how many calls were made."""
+    if grouping.kind == "k":
+        rows, extents = GROUP_KS, (72, 136, sum(GROUP_KS))
+    else:
+        rows = [GROUP_ROWS[-1]] * 4 if grouping.kind == "batched" else GROUP_ROWS
+        extents = (grouped_problems.least_m(grouping, rows), 136, 336)
+    problem = replace(form, m=extents[0], n=extents[1], k=extents[2], grouping=grouping)
+    calls = 0
+    for forced in (None, widest(problem, index)):
+        if forced is not None and config.legality.misfits(forced, problem):
+            continue
+        drawn = grouped_problems.make(problem, rows, "cuda", contiguous=True)
+        torch.cuda.synchronize()
+        with config.forced(forced) if forced else nullcontext():
+            grouped_judge.call(problem, drawn)
+            grouped_judge.judge(problem, drawn)
+        calls += 1
+    return calls
+
+
 def calls_of_forms() -> int:
     """Call every form by choice and by a wide tile; return how many calls were made."""
     calls = 0
@@ -107,7 +144,8 @@ def calls_of_forms() -> int:
 
 
 def main() -> None:
-    """Call the chosen configuration, then every family, on every shape; then every form."""
+    """Call the chosen configuration, then every family, on every shape; then every form and kind
+    of groups."""
     calls = sum(call(*shape, layout) for shape in SHAPES for layout in LAYOUTS)
     for one in families():
         with config.forced(one):
@@ -116,6 +154,7 @@ def main() -> None:
             with deep_gemm.override(num_sms=one.cluster):
                 calls += call(*SHAPES[-1], static_b=True)
     calls += calls_of_forms()
+    calls += sum(calls_of_groups(*one, index) for index, one in enumerate(GROUPS))
     torch.cuda.synchronize()
     print(f"calls: {calls}")
 

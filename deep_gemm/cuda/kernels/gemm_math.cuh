@@ -44,7 +44,7 @@ struct MathWarpgroup {
         base_scales = __shfl_sync(~0u, mma::descriptor_low<false>(cta.scales(0) + first_row * P::kOuter), 0);
     }
 
-    __device__ __forceinline__ void begin(const typename Cta<C>::Tiles& tile) {
+    __device__ __forceinline__ void begin(const typename Cta<C>::Tile& tile) {
         tile_row = cta.row(tile);
         weight = cta.weight(tile) % 128;
         if constexpr (P::kGrouped) group = cta.group(tile), of_tile_end = cta.end(tile), of_tile_stored = cta.stored_end(tile);
@@ -75,12 +75,16 @@ struct MathWarpgroup {
         if constexpr (C::kPingPong) ptx::named_barrier_arrive(kTurnBarrier + next, 2 * kWarpgroupThreads);
     }
 
+    // NOTE: where tiles depend on memory, the compiler keeps stages in vector registers, for it cannot tell that warps do not
+    // diverge; a shuffle for each operand of a k-block then spares every MMA four R2UR.
+    static __device__ __forceinline__ uint32_t same(uint32_t low) { return low; }
+
     // Starts sums = rows . columns over one k-block of a stage, for one wave, or adds it to the sums; of the first columns, where
     // the shape has fewer.
     template <bool kAdd, class Shape = Mma, int kCount>
     __device__ __forceinline__ void issue(Sum (&sums)[kCount], uint32_t stage, uint32_t wave) const {
-        const uint32_t rows = base_rows + stage * (P::kStageRows >> 4) + wave * (64 * kRowBytes >> 4);
-        const uint32_t columns = base_columns + stage * (P::kStageColumns >> 4);
+        const uint32_t rows = same(base_rows + stage * (P::kStageRows >> 4) + wave * (64 * kRowBytes >> 4));
+        const uint32_t columns = same(base_columns + stage * (P::kStageColumns >> 4));
         ptx::fence_registers(sums);
         ptx::wgmma_fence();
 #pragma unroll
@@ -164,7 +168,8 @@ struct MathWarpgroup {
     // Starts scale = scales of rows . scales of columns, of a stage.
     template <class Outer, int kCount>
     __device__ __forceinline__ void issue_scales(Sum (&scale)[kCount], uint32_t stage) const {
-        const uint32_t rows = base_scales + stage * (P::kScales >> 4), columns = rows + ((P::kTokenScales - first_row * P::kOuter) >> 4);
+        const uint32_t rows = same(base_scales + stage * (P::kScales >> 4));
+        const uint32_t columns = rows + ((P::kTokenScales - first_row * P::kOuter) >> 4);
         ptx::fence_registers(scale);
         ptx::wgmma_fence();
         Outer::issue(scale, mma::shallow_descriptor(rows), mma::shallow_descriptor(columns), false);
@@ -288,9 +293,10 @@ struct MathWarpgroup {
         else ptx::tma_store(map, smem, inner, outer);
     }
 
-    // Whether so many rows of D are not all this tile's tokens: they are then stored one by one, lest the next group's be written.
+    // Whether so many rows of D are not all this tile's tokens: they are then stored one by one, lest the next group's be
+    // written, or with zeros.
     __device__ __forceinline__ bool is_ragged(uint32_t row, uint32_t rows) const {
-        return C::kGrouping == scheduler::kOffsets && row + rows > end();
+        return (C::kGrouping == scheduler::kOffsets || C::kGrouping == scheduler::kLabels) && row + rows > end();
     }
 
     // Stores the rows of a box in shared memory that are this tile's, 16 bytes a thread; zeros for those without tokens.
@@ -390,7 +396,7 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
 
     math.begin_turns();
     for (auto tile = cta.tiles(); tile.next(); turn = turn + 1 == P::kTiles ? 0 : turn + 1) {
-        const uint32_t blocks = cta.part(tile).blocks;
+        const uint32_t blocks = P::kGrouped ? ptx::uniform(cta.part(tile).blocks) : cta.part(tile).blocks;
         if (C::kPingPong && turn != warpgroup) {
             math.at.skip(blocks);
             continue;
@@ -403,9 +409,9 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
 #pragma unroll
             for (uint32_t i = 0; i < P::kElements; ++i) total[wave][i] = 0;
 
-        // Rows without tokens are zeros, and leave the tensor core to others.
+        // Rows without tokens leave the tensor core to others.
         constexpr bool kPasses = P::kGrouped && !C::kSwapped && !C::kPingPong;
-        if (kPasses && row >= math.end()) math.pass_over(blocks);
+        if (kPasses && ptx::uniformly(row >= math.end())) math.pass_over(blocks);
         else if constexpr (C::kPromotion == kNone) math.accumulate_directly(total, blocks);
         else if constexpr (C::kPromotion == kRows) math.accumulate_existing(total[0], row, columns.main, blocks);
         else if constexpr (C::kPartials == 2) math.accumulate_overlapped(total[0], blocks);

@@ -15,7 +15,7 @@
 #include "deep_gemm/pipeline/pipeline.cuh"
 #include "deep_gemm/ptx/control.cuh"
 #include "deep_gemm/scheduler/dense.cuh"
-#include "deep_gemm/scheduler/groups.cuh"
+#include "deep_gemm/scheduler/ring.cuh"
 
 namespace deep_gemm {
 
@@ -87,7 +87,13 @@ struct Plan {
     static constexpr uint32_t kWeights = C::kSwapped ? C::kBlockM : C::kBlockN;
     using Shape = scheduler::Shape<kTokens, C::kSwapped ? C::kClusterN : C::kClusterM, C::kSwapped>;
     using GroupTiles = typename Choose<C::kGrouping == scheduler::kLabels, scheduler::Labels<Shape>, scheduler::Groups<C::kGrouping, Shape>>::Type;
-    using Tiles = typename Choose<kGrouped, GroupTiles, scheduler::Dense>::Type;
+    using Walk = scheduler::Publisher<GroupTiles>;
+    using Tiles = typename Choose<kGrouped, scheduler::Reader, scheduler::Dense>::Type;
+    using Tile = typename Choose<kGrouped, scheduler::GroupTile, scheduler::Place>::Type;
+    // A warp that has nothing else to do walks over groups; where there is none, that of the copies.
+    static constexpr bool kHasWalker = kGrouped && C::kPromotion != kRows;
+    static constexpr uint32_t kScalers = C::kPromotion == kRows ? kOuterWarps : C::kPromotion == kBlock ? kScaleWarps : kScaled ? 1 : 0;
+    static constexpr uint32_t kRingReaders = kMathWarps + kHasWalker + kScalers;
     static constexpr uint32_t kScaleBlocks = kExtra > 0 || (C::kSwapped && C::kBlockM > 128) ? 2 : 1;
 
     static constexpr uint32_t kPiece = C::kPieceN;  // columns that one CTA stores: all, if K is not split
@@ -109,8 +115,10 @@ struct Plan {
     static constexpr uint32_t kOffsetExchange = kOffsetSlabs + C::kMathWarpgroups * C::kStoreBuffers * kSlab;
     static constexpr uint32_t kOffsetScales = kOffsetExchange + Exchange<float>::kBytes;
     static constexpr uint32_t kOffsetVectors = kOffsetScales + C::kStages * kScales;
-    static constexpr uint32_t kOffsetBarriers = kOffsetVectors + kTiles * kVectors;
-    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * (C::kStages + 1 + kTiles);
+    static constexpr uint32_t kOffsetTiles = kOffsetVectors + kTiles * kVectors;
+    static constexpr uint32_t kSlots = kGrouped ? scheduler::kRingSlots : 0;
+    static constexpr uint32_t kOffsetBarriers = kOffsetTiles + kSlots * scheduler::kSlotBytes;
+    static constexpr uint32_t kSharedBytes = kOffsetBarriers + 2 * 8 * (C::kStages + 1 + kTiles + kSlots);
 
     static_assert(kSharedBytes == C::kSharedBytes, "the host plans shared memory by another table");
     static_assert(C::kBlockM % (64 * kSharing) == 0);
@@ -178,54 +186,61 @@ struct Cta {
     __device__ __forceinline__ uint32_t n() const { return C::kN ? C::kN : params.n; }
     __device__ __forceinline__ uint32_t k() const { return C::kK ? C::kK : params.k; }
 
-    using Tiles = typename Plan<C>::Tiles;
-    __device__ __forceinline__ Tiles tiles() const {
-        const uint32_t cluster = blockIdx.x / Plan<C>::kCluster, clusters = gridDim.x / Plan<C>::kCluster;
-        if constexpr (Plan<C>::kGrouped) return Tiles(params.tiles, params.groups, cluster, clusters, C::kSwapped ? rank_n : rank_m);
-        else return Tiles(params.tiles, cluster, clusters);
+    using Tile = typename Plan<C>::Tile;
+    __device__ __forceinline__ typename Plan<C>::Tiles tiles() const {
+        if constexpr (Plan<C>::kGrouped) return scheduler::Reader(ring());
+        else return scheduler::Dense(params.tiles, blockIdx.x / Plan<C>::kCluster, gridDim.x / Plan<C>::kCluster);
     }
-    __device__ __forceinline__ Part part(const Tiles& tile) const {
+    // The same for the one warp that shows them to the others.
+    __device__ __forceinline__ typename Plan<C>::Walk walk() const {
+        const uint32_t cluster = blockIdx.x / Plan<C>::kCluster, clusters = gridDim.x / Plan<C>::kCluster;
+        return {typename Plan<C>::GroupTiles(params.tiles, params.groups, cluster, clusters, C::kSwapped ? rank_n : rank_m), ring()};
+    }
+    __device__ __forceinline__ scheduler::Ring ring() const {
+        return {smem + Plan<C>::kOffsetTiles, {barriers.base + 2 * 8 * (C::kStages + 1 + Plan<C>::kTiles)}};
+    }
+    __device__ __forceinline__ Part part(const Tile& tile) const {
         if constexpr (C::kGrouping == scheduler::kAlongK) return part_of(tile.k);
-        else if constexpr (Plan<C>::kGrouped) return {whole.first, tile.idle ? 0 : whole.blocks};
+        else if constexpr (Plan<C>::kGrouped) return {whole.first, tile.k > 0 ? whole.blocks : 0};
         else return whole;
     }
     // Rows of A and D: the first of the group's, the one after those that are multiplied, and after those that are stored.
-    __device__ __forceinline__ uint32_t first(const Tiles& tile) const {
+    __device__ __forceinline__ uint32_t first(const Tile& tile) const {
         if constexpr (Plan<C>::kGrouped) return tile.first;
         else return 0;
     }
-    __device__ __forceinline__ uint32_t end(const Tiles& tile) const {
+    __device__ __forceinline__ uint32_t end(const Tile& tile) const {
         if constexpr (Plan<C>::kGrouped) return tile.end;
         else return m();
     }
-    __device__ __forceinline__ uint32_t stored_end(const Tiles& tile) const {
+    __device__ __forceinline__ uint32_t stored_end(const Tile& tile) const {
         if constexpr (Plan<C>::kGrouped) return tile.stored_end;
         else return m();
     }
-    __device__ __forceinline__ uint32_t group(const Tiles& tile) const {
+    __device__ __forceinline__ uint32_t group(const Tile& tile) const {
         if constexpr (Plan<C>::kGrouped) return tile.group;
         else return 0;
     }
-    __device__ __forceinline__ uint32_t row(const Tiles& tile) const {
+    __device__ __forceinline__ uint32_t row(const Tile& tile) const {
         return (C::kSwapped ? 0 : first(tile)) + (tile.cluster_m * C::kClusterM + rank_m) * C::kBlockM;
     }
-    __device__ __forceinline__ Columns<C> columns(const Tiles& tile) const {
+    __device__ __forceinline__ Columns<C> columns(const Tile& tile) const {
         const uint32_t index = tile.cluster_n * C::kClusterN + rank_n, count = params.tiles.clusters_n * C::kClusterN;
         return {(C::kSwapped ? first(tile) : 0) + index * Plan<C>::kMain, count * Plan<C>::kMain + index * Plan<C>::kExtra};
     }
-    __device__ __forceinline__ uint32_t token(const Tiles& tile) const { return C::kSwapped ? columns(tile).main : row(tile); }
-    __device__ __forceinline__ uint32_t weight(const Tiles& tile) const { return C::kSwapped ? row(tile) : columns(tile).main; }
+    __device__ __forceinline__ uint32_t token(const Tile& tile) const { return C::kSwapped ? columns(tile).main : row(tile); }
+    __device__ __forceinline__ uint32_t weight(const Tile& tile) const { return C::kSwapped ? row(tile) : columns(tile).main; }
     // Block of 128 weights that the i-th scale of a tile's weights belongs to.
-    __device__ __forceinline__ uint32_t scale_block(const Tiles& tile, uint32_t i) const {
+    __device__ __forceinline__ uint32_t scale_block(const Tile& tile, uint32_t i) const {
         if constexpr (C::kSwapped) return weight(tile) / 128 + i;
         else return (i == 0 ? columns(tile).main : columns(tile).extra) / 128;
     }
     // Scales of the tile's group, from its first along K on.
-    __device__ __forceinline__ const float* sfa(const Tiles& tile) const {
+    __device__ __forceinline__ const float* sfa(const Tile& tile) const {
         if constexpr (C::kGrouping == scheduler::kAlongK) return params.sfa + tile.first_scale * params.sfa_stride_k;
         else return params.sfa + (Plan<C>::kStacksTokens ? group(tile) * params.sfa_stride_group : 0);
     }
-    __device__ __forceinline__ const float* sfb(const Tiles& tile) const {
+    __device__ __forceinline__ const float* sfb(const Tile& tile) const {
         if constexpr (C::kGrouping == scheduler::kAlongK) return params.sfb + tile.first_scale * params.sfb_stride_k;
         else return params.sfb + (Plan<C>::kStacksWeights ? group(tile) * params.sfb_stride_group : 0);
     }

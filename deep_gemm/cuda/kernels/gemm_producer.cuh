@@ -35,7 +35,7 @@ struct OperandLoader {
     }
 
     // To be called before a tile's loads: K that belongs to groups has a map for each.
-    __device__ __forceinline__ void begin(const typename Cta<C>::Tiles& tile) {
+    __device__ __forceinline__ void begin(const typename Cta<C>::Tile& tile) {
         if constexpr (C::kGrouping == scheduler::kAlongK) {
             const TensorMap* of_group = cta.params.group_maps + tile.group * 2 + (kOfTokens ? 0 : 1);
             if (of_group != map) ptx::tensor_map_acquire(of_group);
@@ -43,7 +43,7 @@ struct OperandLoader {
         }
     }
 
-    __device__ __forceinline__ void load(uint32_t stage, const typename Cta<C>::Tiles& tile, uint32_t block) const {
+    __device__ __forceinline__ void load(uint32_t stage, const typename Cta<C>::Tile& tile, uint32_t block) const {
         const Columns<C> columns = cta.columns(tile);
         const uint32_t smem = kOfRows ? cta.stage_rows(stage) : cta.stage_columns(stage);
         const uint32_t share = rank * kShare, extra = rank * kExtraShare;
@@ -62,15 +62,15 @@ struct OperandLoader {
         }
     }
 
-    __device__ __forceinline__ bool has_second_half(const typename Cta<C>::Tiles& tile) const {
+    __device__ __forceinline__ bool has_second_half(const typename Cta<C>::Tile& tile) const {
         return (kOfRows ? cta.row(tile) : cta.columns(tile).main) + kHalf < (kOfRows ? cta.end(tile) : cta.n());
     }
     // Bytes of a stage that nobody loads.
-    __device__ __forceinline__ uint32_t missing_bytes(const typename Cta<C>::Tiles& tile) const {
+    __device__ __forceinline__ uint32_t missing_bytes(const typename Cta<C>::Tile& tile) const {
         return kHalf == 0 || has_second_half(tile) ? 0 : kHalf * kRowBytes;
     }
 
-    __device__ __forceinline__ void load_box(const TensorMap* box, const typename Cta<C>::Tiles& tile, uint32_t smem, uint32_t stage,
+    __device__ __forceinline__ void load_box(const TensorMap* box, const typename Cta<C>::Tile& tile, uint32_t smem, uint32_t stage,
                                              uint32_t inner, uint32_t outer) const {
         const uint32_t full = cta.barriers.full(stage);
         if constexpr (kStacked && kSharers == 1) ptx::tma_load(smem, box, full, inner, outer, int(cta.group(tile)));
@@ -82,7 +82,7 @@ struct OperandLoader {
 
 // Brings a tile's part of C to L2 while its sums are being computed.
 template <class C>
-__device__ __forceinline__ void prefetch_addend(const Cta<C>& cta, const typename Cta<C>::Tiles& tile) {
+__device__ __forceinline__ void prefetch_addend(const Cta<C>& cta, const typename Cta<C>::Tile& tile) {
     using Out = typename Plan<C>::Out;
     constexpr uint32_t kTokens = Plan<C>::kTokens, kColumns = C::kSwapped ? C::kBlockM : Plan<C>::kMain;
     constexpr uint32_t kLine = 128 / sizeof(Out), kLines = ceil_div(kColumns, kLine);
@@ -97,7 +97,7 @@ __device__ __forceinline__ void prefetch_addend(const Cta<C>& cta, const typenam
 // The same of D, where the store adds to it, by whole boxes: one with every second of a tile's last k-blocks.
 // NOTE: not earlier, lest A and B be driven out of L2; not together, lest their copies wait.
 template <class C>
-__device__ __forceinline__ void prefetch_sum(const Cta<C>& cta, const typename Cta<C>::Tiles& tile, uint32_t block) {
+__device__ __forceinline__ void prefetch_sum(const Cta<C>& cta, const typename Cta<C>::Tile& tile, uint32_t block) {
     constexpr uint32_t kBox = C::kBoxColumns, kAcross = C::kBlockN / kBox, kBoxes = C::kBlockM / 64 * kAcross;
     const uint32_t left = cta.part(tile).blocks - block;
     if (left % 2 != 0 || left / 2 > kBoxes) return;
@@ -108,6 +108,12 @@ __device__ __forceinline__ void prefetch_sum(const Cta<C>& cta, const typename C
     else ptx::tma_prefetch(&cta.params.map_d, column, row);
 }
 
+template <class C>
+__device__ __forceinline__ auto tiles_of_copies(const Cta<C>& cta) {
+    if constexpr (Plan<C>::kGrouped && !Plan<C>::kHasWalker) return cta.walk();
+    else return cta.tiles();
+}
+
 // NOTE: the loops belong to the whole warp and only the issue to one lane; a loop of one lane keeps its addresses
 // in vector registers, and each copy is then wrapped in R2UR and a vote.
 template <class C>
@@ -115,7 +121,7 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     OperandLoader<C, !C::kSwapped> tokens(cta, &cta.params.map_a);
     OperandLoader<C, C::kSwapped> weights(cta, &cta.params.map_b);
     if constexpr (Plan<C>::kGrouped) ptx::dependency_wait();
-    auto tile = cta.tiles();
+    auto tile = tiles_of_copies(cta);
     const auto bytes = [&] { return cta.params.stage_bytes - tokens.missing_bytes(tile) - weights.missing_bytes(tile); };
     bool more = tile.next();
     // k-blocks whose weights need not wait for the kernel ahead
@@ -130,7 +136,7 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     if constexpr (!Plan<C>::kGrouped) ptx::dependency_wait();
     pipeline::Position<C::kStages> at;
     for (; more; more = tile.next()) {
-        const uint32_t blocks = cta.part(tile).blocks;
+        const uint32_t blocks = Plan<C>::kGrouped ? ptx::uniform(cta.part(tile).blocks) : cta.part(tile).blocks;
         if (blocks > 0) tokens.begin(tile), weights.begin(tile);
         for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
             cta.barriers.wait_empty(at);
@@ -149,6 +155,13 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     // A CTA may not end while another can still signal in its shared memory: wait for the last releases.
     if constexpr (Plan<C>::kMulticast > 1) {
         for (uint32_t stage = 0; stage < C::kStages; ++stage, at.advance()) cta.barriers.wait_empty(at);
+    }
+}
+
+// Shows the tiles of groups to all other roles.
+template <class C>
+__device__ __forceinline__ void walk_groups(const Cta<C>& cta) {
+    for (auto tile = cta.walk(); tile.next();) {
     }
 }
 
@@ -171,7 +184,7 @@ struct BlockLane {
     bool has_b;
 
     // Returns how many k-blocks of a tile are this warp's.
-    __device__ __forceinline__ uint32_t begin(const typename Cta<C>::Tiles& tile) {
+    __device__ __forceinline__ uint32_t begin(const typename Cta<C>::Tile& tile) {
         const GemmParams& p = cta.params;
         const Part part = cta.part(tile);
         const uint32_t token = cta.token(tile) + lane, of_b = cta.scale_block(tile, lane), first = part.first + turn;
@@ -236,7 +249,7 @@ struct OuterLane {
     __device__ __forceinline__ int64_t stride_k(uint32_t i) const { return of_row(i) ? cta.params.sfa_stride_k : cta.params.sfb_stride_k; }
 
     // Returns how many k-blocks of a tile are this warp's: all.
-    __device__ __forceinline__ uint32_t begin(const typename Cta<C>::Tiles& tile) {
+    __device__ __forceinline__ uint32_t begin(const typename Cta<C>::Tile& tile) {
         const GemmParams& p = cta.params;
         const Part part = cta.part(tile);
 #pragma unroll

@@ -57,6 +57,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         ptx::tma_prefetch_map(&params.map_d);
         if constexpr (C::kSplitK > 1) cta.template exchange<typename Mma::Sum>().init();
         if constexpr (P::kScaled) cta.vector_barriers().init(1, P::kReaders);
+        if constexpr (P::kGrouped) cta.ring().barriers.init(1, P::kRingReaders);
         cta.barriers.init(1 + P::kScaleArrivals, P::kReaders * P::kMulticast);
     }
     if constexpr (C::kPromotion == kRows) clear_scales(cta);
@@ -69,6 +70,9 @@ __device__ __forceinline__ void gemm_sm90(const GemmParams& params) {
         const uint32_t role = warp - P::kMathWarps;
         if (role == 0) return produce_operands(cta);
         ptx::dependency_wait();
+        if constexpr (P::kHasWalker) {
+            if (role == 3) return walk_groups(cta);
+        }
         if constexpr (C::kPromotion == kRows) {
             produce_outer_scales(cta, role - 1, lane);
         } else if constexpr (P::kScalesAlongK) {

@@ -17,16 +17,21 @@ __device__ __forceinline__ bool elect_one() {
     return elected;
 }
 
+// A value, or a condition, that is the same for the warp, made known as such to the compiler: it then may keep others in
+// uniform registers across a branch on it, and loops that depend on it do not diverge.
+__device__ __forceinline__ uint32_t uniform(uint32_t value) { return __shfl_sync(~0u, value, 0); }
+__device__ __forceinline__ bool uniformly(bool holds) { return __any_sync(~0u, holds); }
+
 // The sum over a converged warp.
 __device__ __forceinline__ uint32_t sum_of_lanes(uint32_t value) { return __reduce_add_sync(~0u, value); }
 
 // The first index from `from` on that holds, or `count`: the lanes of a converged warp look at one each.
 template <class Holds>
 __device__ __forceinline__ uint32_t first_of(uint32_t from, uint32_t count, Holds holds) {
-    for (; from < count; from += kWarpThreads) {
+    for (; uniformly(from < count); from += kWarpThreads) {
         const uint32_t index = from + threadIdx.x % kWarpThreads;
         const uint32_t found = __ballot_sync(~0u, index < count && holds(index));
-        if (found) return from + __ffs(found) - 1;
+        if (uniformly(found != 0)) return from + __ffs(found) - 1;
     }
     return count;
 }

@@ -1,12 +1,6 @@
 // The tiles of products whose tokens, or K, belong to groups that only the device knows.
 //
-// Every role walks for itself and sees the same tiles; a cluster has its tiles in one group at a time. Besides its place a
-// tile has
-//   group                     whose weights, or whose D, it is of
-//   first                     row of A and D that tiles' rows are counted from
-//   end                       of the tokens that are multiplied: those from here on are not
-//   stored_end                of the rows of D that are written; from `end` on with zeros
-//   idle                      no CTA of the cluster has tokens to multiply
+// A cluster has its tiles in one group at a time, and each of its CTAs walks alike.
 #pragma once
 #include "deep_gemm/ptx/control.cuh"
 #include "deep_gemm/scheduler/band.cuh"
@@ -23,6 +17,17 @@ struct GroupParams {
     uint32_t tokens;     // all rows of A, or those of each group
     uint32_t alignment;  // rows of a labelled block, or where groups begin
     uint32_t clears;     // 1: rows between groups, or groups of no extent along K, become zeros
+};
+
+constexpr uint32_t kNone = ~0u;  // no group
+
+// A cluster's place, and what of its group a CTA needs.
+struct GroupTile : Place {
+    uint32_t group = kNone;              // whose weights, or whose D, it is of
+    uint32_t first = 0;                  // row of A and D that tiles' rows are counted from
+    uint32_t end = 0, stored_end = 0;    // of the tokens that are multiplied, and of the rows of D that are written, the others as zeros
+    uint32_t k = 0;                      // extent along K, where it is a group's; else 0 where no CTA of the cluster has tokens
+    uint32_t first_scale = 0;            // along K, of the group's
 };
 
 // Numbers of a tile that are the same in every kernel of a kind.
@@ -43,19 +48,15 @@ struct Shape {
 
 // Group after group, each in bands: cluster t of G has every G-th tile, counted over all groups.
 template <uint32_t kGrouping, class S>
-struct Groups : Place {
+struct Groups : GroupTile {
     const WalkParams& walk;
     const GroupParams& groups;
     uint32_t next_index, num_clusters;  // the index counted from the group's first tile
     uint32_t tiles = 0;                 // clusters of tiles of the group
-    uint32_t group = ~0u, first = 0, end = 0, stored_end = 0;
-    uint32_t k = 0, first_scale = 0;    // of a group along K: its extent, and which column of scales is its first
-    bool idle = false;
 
     __device__ __forceinline__ Groups(const WalkParams& walk, const GroupParams& groups, uint32_t cluster, uint32_t num_clusters, uint32_t)
         : walk(walk), groups(groups), next_index(cluster), num_clusters(num_clusters) {}
 
-    // NOTE: by whole warps.
     __device__ __forceinline__ bool next() {
         while (next_index >= tiles) {
             next_index -= tiles;
@@ -64,7 +65,7 @@ struct Groups : Place {
             enter();
         }
         S::take(*this, walk, next_index, clusters_of_tokens());
-        idle = kGrouping == kOffsets && first + S::of_tokens(*this) * S::kTogether >= end;
+        if constexpr (kGrouping != kAlongK) k = kGrouping != kOffsets || first + S::of_tokens(*this) * S::kTogether < end;
         next_index += num_clusters;
         return true;
     }
@@ -83,16 +84,16 @@ private:
         }
     }
 
-    __device__ __forceinline__ uint32_t begin_of(uint32_t i) const {
-        const int before = i == 0 ? 0 : groups.of[i - 1];
-        return round_up(before < 0 ? 0 : before, groups.alignment);
+    __device__ __forceinline__ uint32_t begin_of(uint32_t i) const { return begin_after(i == 0 ? 0 : groups.of[i - 1]); }
+    __device__ __forceinline__ uint32_t begin_after(int before) const {
+        return round_up(before < 0 ? 0 : within(before), groups.alignment);
     }
     __device__ __forceinline__ uint32_t within(uint32_t row) const { return row < groups.tokens ? row : groups.tokens; }
 
     __device__ __forceinline__ void enter() {
         if constexpr (kGrouping == kOffsets) {
             const uint32_t after = groups.of[group];
-            first = within(begin_of(group));
+            first = within(begin_after(group == 0 ? 0 : groups.of[group - 1]));
             end = within(after);
             stored_end = groups.clears ? within(round_up(after, groups.alignment)) : end;
         } else {
@@ -111,17 +112,12 @@ private:
 // All blocks of rows in bands, whose labels say where they belong; blocks of two groups in a cluster are two tiles of it, in
 // turn, in each of which one CTA has no tokens.
 template <class S>
-struct Labels : Place {
-    static constexpr uint32_t kNone = ~0u;
-
+struct Labels : GroupTile {
     const WalkParams& walk;
     const GroupParams& groups;
     uint32_t next_index, num_clusters;
     uint32_t rank;  // of the CTA, among those with tokens of their own
-    uint32_t group = kNone, end = 0, stored_end = 0;
     uint32_t other = kNone;  // the second of a cluster's groups, still to be had
-    static constexpr uint32_t first = 0;
-    bool idle = false;
 
     __device__ __forceinline__ Labels(const WalkParams& walk, const GroupParams& groups, uint32_t cluster, uint32_t num_clusters,
                                       uint32_t rank)
@@ -170,7 +166,7 @@ private:
             if (S::kTokens > 64 && end > row + 64 && !has_tokens(row + 64)) end = row + 64;
             if (S::kTokens <= 64 && !has_tokens(row / 64 * 64)) end = 0;
         }
-        idle = S::kSharers == 1 && end == 0;
+        k = S::kSharers > 1 || end > 0;
     }
 };
 

@@ -18,6 +18,7 @@
 #define shared_address_of device_shared_address_of
 #define store_shared_async device_store_shared_async
 #define load_l2 device_load_l2
+#define store_global device_store_global
 #define pack device_pack
 #define widen device_widen
 #include "deep_gemm/ptx/memory.cuh"
@@ -30,6 +31,7 @@
 #undef shared_address_of
 #undef store_shared_async
 #undef load_l2
+#undef store_global
 #undef pack
 #undef widen
 #define tma_load device_tma_load
@@ -79,9 +81,21 @@ inline void mbarrier_wait_cluster(uint32_t, uint32_t) {}
 inline void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { ctas[rank].owed[barrier] += bytes; }
 inline uint32_t shared_address_of(uint32_t address, uint32_t to) { return (to + 1) * kWindow + address; }
 
+static bool deferred;                            // stores of results, and what is read of them
+static uint32_t first_of_slabs, end_of_slabs;     // addresses of where they are written
+constexpr int kFromSlab = 0x51ab51ab;             // in place of 16 bytes: from there, at the address that follows
+
 inline float load_shared(uint32_t address) { return get<float>(address); }
 template <class T, int kCount>
-void load_shared(uint32_t address, T (&value)[kCount]) { std::memcpy(value, shared_at(address, sizeof(value)), sizeof(value)); }
+void load_shared(uint32_t address, T (&value)[kCount]) {
+    if constexpr (kSame<T, int> && kCount == 4) {
+        if (deferred && address >= first_of_slabs && address < end_of_slabs) {
+            value[0] = value[2] = value[3] = kFromSlab, value[1] = address;
+            return;
+        }
+    }
+    std::memcpy(value, shared_at(address, sizeof(value)), sizeof(value));
+}
 
 template <class T>
 void store_shared_async(uint32_t remote, uint32_t barrier, T x, T y, T z, T w) {
@@ -93,7 +107,8 @@ void store_shared_async(uint32_t remote, uint32_t barrier, T x, T y, T z, T w) {
 
 // --- stores of results --------------------------------------------------------------------------
 
-// Those of math threads wait until all threads of their warpgroup have asked; so do copies of its first thread.
+// Those of math threads wait until all threads of their warpgroup have asked; so do copies of its first thread, and what any
+// of them copies to global memory.
 enum Kind { kWords, kMatrix, kTransposed };
 struct Store {
     Kind kind;
@@ -103,13 +118,14 @@ struct Store {
 struct Copy {
     const TensorMap* map;
     uint32_t smem;
-    int inner, outer;
+    int inner, outer, matrix;  // -1: not of a stack
     bool adds;
-    size_t after;  // so many stores
+    size_t after;              // so many stores
+    void* to = nullptr;        // 16 bytes there, without a map; of zeros, if not from shared memory
+    bool zeros = false;
 };
 static std::vector<Store> stores[kWarpgroupThreads];
 static std::vector<Copy> copies;
-static bool deferred;
 
 template <class T>
 uint32_t bits_of(T value) {
@@ -134,16 +150,20 @@ inline void stmatrix_x4_transposed(uint32_t address, uint32_t r0, uint32_t r1, u
 inline void stmatrix_x2_transposed(uint32_t address, uint32_t r0, uint32_t r1) {
     stores[thread].push_back({kTransposed, address, {r0, r1}});
 }
-inline void tma_store(const TensorMap* map, uint32_t smem, int inner, int outer) {
-    copies.push_back({map, smem, inner, outer, false, stores[0].size()});
-}
-inline void tma_store(const TensorMap*, uint32_t, int, int, int) { ++misplaced; }
-inline void tma_reduce_add(const TensorMap*, uint32_t, int, int, int) { ++misplaced; }
-inline void tma_prefetch(const TensorMap*, int, int, int) { ++misplaced; }
 static std::vector<Copy> prefetched;
-inline void tma_prefetch(const TensorMap* map, int inner, int outer) { prefetched.push_back({map, 0, inner, outer, false, 0}); }
-inline void tma_reduce_add(const TensorMap* map, uint32_t smem, int inner, int outer) {
-    copies.push_back({map, smem, inner, outer, true, stores[0].size()});
+inline void tma_store(const TensorMap* map, uint32_t smem, int inner, int outer, int matrix = -1) {
+    copies.push_back({map, smem, inner, outer, matrix, false, stores[0].size()});
+}
+inline void tma_reduce_add(const TensorMap* map, uint32_t smem, int inner, int outer, int matrix = -1) {
+    copies.push_back({map, smem, inner, outer, matrix, true, stores[0].size()});
+}
+inline void tma_prefetch(const TensorMap* map, int inner, int outer, int matrix = -1) {
+    prefetched.push_back({map, 0, inner, outer, matrix, false, 0});
+}
+inline void store_global(void* to, const int (&unit)[4]) {
+    const bool zeros = unit[0] != kFromSlab;
+    misplaced += zeros && (unit[0] || unit[1] || unit[2] || unit[3]);
+    copies.push_back({nullptr, zeros ? 0 : uint32_t(unit[1]), 0, 0, -1, false, stores[thread].size(), to, zeros});
 }
 
 // The index-th store of a warp's lanes.
@@ -171,6 +191,7 @@ inline void store_of_warp(uint32_t warp, size_t index) {
 template <class Do>
 void finish_stores(Do copy) {
     size_t stored = 0;
+    std::stable_sort(copies.begin(), copies.end(), [](const Copy& one, const Copy& two) { return one.after < two.after; });
     for (const Copy& next : copies) {
         for (; stored < next.after; ++stored) {
             for (uint32_t warp = 0; warp < 4; ++warp) store_of_warp(warp, stored);
@@ -225,26 +246,30 @@ inline void load_l2(const uint32_t* address, uint32_t (&bits)[2]) {
 
 // An element, of 1 or 2 bytes, is a small integer of as many.
 struct Operand {
-    uint32_t rows, k;
+    uint32_t matrices, rows, k;
     std::vector<signed char> elements;
 
-    int at(uint32_t row, uint32_t column) const { return elements[row * k + column]; }
+    int at(uint32_t row, uint32_t column, uint32_t matrix = 0) const { return elements.at((matrix * rows + row) * k + column); }
 };
 static Operand operands[2];
 
-// A map says: operand, bytes of an element, extents of a box, extents, and whether rows are contiguous.
-inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, uint16_t mask) {
+// A map says: operand, bytes of an element, extents of a box, extents, whether rows are contiguous, matrices of a stack, and
+// of a group along K where it begins.
+inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, int matrix, uint16_t mask) {
     const auto& words = map->words;
     const Operand& operand = operands[words[0]];
     const uint32_t size = words[1], columns = words[2], rows = words[3], turn = rank;
-    misplaced += smem % 1024 != 0 || columns * size != 128;
+    misplaced += smem % 1024 != 0 || columns * size != 128 || (matrix >= 0) != (words[7] > 0);
+    const uint32_t of_stack = matrix < 0 ? 0 : matrix, first_k = words[8];
     for (rank = 0; rank < ctas.size(); ++rank) {
         if (!(mask >> rank & 1)) continue;
         ctas[rank].owed[barrier] -= rows * columns * size;
         for (uint32_t i = 0; i < rows * columns; ++i) {
             const uint32_t x = inner + i % columns, y = outer + i / columns;
             int value = 0;
-            if (x < words[4] && y < words[5]) value = words[6] ? operand.at(x, y) : operand.at(y, x);
+            if (x < words[4] && y < words[5] && of_stack < operand.matrices) {
+                value = words[6] ? operand.at(x, first_k + y, of_stack) : operand.at(y, first_k + x, of_stack);
+            }
             uint32_t at = smem + i * size;
             at ^= (at >> 7 & 7) << 4;
             if (size == 1) put<signed char>(at, value);
@@ -253,11 +278,12 @@ inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t bar
     }
     rank = turn;
 }
-inline void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer) {
-    tma_load_multicast(smem, map, barrier, inner, outer, 1 << rank);
+inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, uint16_t mask) {
+    tma_load_multicast(smem, map, barrier, inner, outer, -1, mask);
 }
-inline void tma_load_multicast(uint32_t, const TensorMap*, uint32_t, int, int, int, uint16_t) { ++misplaced; }
-inline void tma_load(uint32_t, const TensorMap*, uint32_t, int, int, int) { ++misplaced; }
+inline void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int inner, int outer, int matrix = -1) {
+    tma_load_multicast(smem, map, barrier, inner, outer, matrix, 1 << rank);
+}
 
 // An element of what a descriptor shows, as in PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
 template <class Element, bool kMnMajor>

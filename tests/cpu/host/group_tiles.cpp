@@ -1,26 +1,59 @@
 // The tiles of groups over a grid; compiled by tests/cpu/test_group_tiles.py.
+#ifdef WITH_LANES
+#include "lanes.hpp"
+#else
 #include "control.hpp"
+#endif
 #include "deep_gemm/scheduler/groups.cuh"
 
 namespace deep_gemm::scheduler {
 
-// Prints a tile: the CTA's cluster and rank; its place; its group, rows, whether it is idle; of K the extent and first scale.
-template <class Tile>
-void print(const Tile& tile, unsigned cluster, unsigned rank, uint32_t k, uint32_t first_scale) {
-    std::printf("%u %u %u %u %u ", cluster, rank, tile.cluster_m, tile.cluster_n, tile.group);
-    std::printf("%u %u %u %d %u %u ", tile.first, tile.end, tile.stored_end, tile.idle, k, first_scale);
+using Words = std::vector<unsigned>;
+
+// What walk() returns: to one thread, or to each of the 32 lanes of a warp, which must agree.
+template <class Walk>
+Words by_warp(Walk walk) {
+#ifdef WITH_LANES
+    Words of_lane[32];
+    run_grid(1, 32, 1, [&] { of_lane[threadIdx.x] = walk(); });
+    for (const Words& words : of_lane) {
+        if (words != of_lane[0]) std::exit(2);
+    }
+    return of_lane[0];
+#else
+    return walk();
+#endif
 }
 
+// Tells of a tile its place; its group, rows, whether it is idle; of K the extent and first scale.
+template <bool kAlong>
+void tell(Words& words, const GroupTile& tile) {
+    const uint32_t idle = !kAlong && tile.k == 0, k = kAlong ? tile.k : 0;
+    for (uint32_t word : {tile.cluster_m, tile.cluster_n, tile.group, tile.first, tile.end, tile.stored_end, idle, k, tile.first_scale}) {
+        words.push_back(word);
+    }
+}
+
+template <uint32_t kGrouping, class S>
+Words tiles_of(const WalkParams& walk, const GroupParams& groups, unsigned cluster, unsigned grid, unsigned rank) {
+    Words words;
+    if constexpr (kGrouping == kLabels) {
+        for (Labels<S> tile(walk, groups, cluster, grid, rank); tile.next();) tell<false>(words, tile);
+    } else {
+        for (Groups<kGrouping, S> tile(walk, groups, cluster, grid, rank); tile.next();) tell<kGrouping == kAlongK>(words, tile);
+    }
+    return words;
+}
+
+// One line: of every tile the CTA's cluster and rank, and what is told of it.
 template <uint32_t kGrouping, class S>
 void walk_tiles(const WalkParams& walk, const GroupParams& groups, unsigned grid) {
     for (unsigned cluster = 0; cluster < grid; ++cluster) {
         for (unsigned rank = 0; rank < S::kSharers; ++rank) {
-            if constexpr (kGrouping == kLabels) {
-                for (Labels<S> tile(walk, groups, cluster, grid, rank); tile.next();) print(tile, cluster, rank, 0, 0);
-            } else {
-                for (Groups<kGrouping, S> tile(walk, groups, cluster, grid, rank); tile.next();) {
-                    print(tile, cluster, rank, tile.k, tile.first_scale);
-                }
+            const Words words = by_warp([&] { return tiles_of<kGrouping, S>(walk, groups, cluster, grid, rank); });
+            for (unsigned i = 0; i < words.size(); ++i) {
+                if (i % 9 == 0) std::printf("%u %u ", cluster, rank);
+                std::printf("%u ", words[i]);
             }
         }
     }
@@ -40,8 +73,10 @@ template <uint32_t kTokens>
 bool of_tokens(unsigned tokens, unsigned sharers, unsigned swapped, unsigned kind, const WalkParams& walk, const GroupParams& groups,
                unsigned grid) {
     if (tokens != kTokens) return false;
-    if (sharers == 1) swapped ? of_kind<Shape<kTokens, 1, true>>(kind, walk, groups, grid) : of_kind<Shape<kTokens, 1, false>>(kind, walk, groups, grid);
-    else swapped ? of_kind<Shape<kTokens, 2, true>>(kind, walk, groups, grid) : of_kind<Shape<kTokens, 2, false>>(kind, walk, groups, grid);
+    if (sharers == 1 && swapped) of_kind<Shape<kTokens, 1, true>>(kind, walk, groups, grid);
+    if (sharers == 1 && !swapped) of_kind<Shape<kTokens, 1, false>>(kind, walk, groups, grid);
+    if (sharers == 2 && swapped) of_kind<Shape<kTokens, 2, true>>(kind, walk, groups, grid);
+    if (sharers == 2 && !swapped) of_kind<Shape<kTokens, 2, false>>(kind, walk, groups, grid);
     return true;
 }
 

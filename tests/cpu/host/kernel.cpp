@@ -1,7 +1,10 @@
-// The whole kernel on a simulated cluster, beside the documented arithmetic; compiled by tests/cpu/test_simulated.py.
+// The whole kernel on a simulated cluster, beside the documented arithmetic; compiled by tests/cpu/test_simulated*.py.
 #include "device.hpp"
 
 static unsigned in_place, layout;  // of the case at hand: whether C is D, and which strides the scales have
+// Of every row of D, where there are groups, its group and what becomes of it, by turns.
+enum Fate { kStays, kComputed, kZeros, kAnything };
+static std::vector<unsigned> fates;
 
 namespace deep_gemm {
 
@@ -36,37 +39,75 @@ struct Simulation {
     using Sum = typename C::Sum;
 
     GemmParams& params;
+    uint32_t groups, rows;  // rows: of D, of all groups
     Matrix<Out> c, d;
+    std::vector<Out> before;  // of D
     std::vector<int> times;
     std::vector<float> sfa, sfb;
+    std::vector<TensorMap> maps;
     long owed = 0, unfit = 0, inexact = 0, needless = 0;
 
     explicit Simulation(GemmParams& params)
-        : params(params), c(params.m, params.n, 8), d(params.m, params.n, 16), times(params.m * params.n) {
+        : params(params), groups(P::kGrouped ? params.groups.count : 1), rows(params.m * (P::kStacksOutput ? groups : 1)),
+          c(rows, params.n, 8), d(rows, params.n, 16), times(rows * params.n) {
         for (uint32_t of = 0; of < 2; ++of) {
             ptx::Operand& operand = ptx::operands[of];
-            operand = {of ? params.n : params.m, params.k};
-            for (uint32_t i = 0; i < operand.rows * operand.k; ++i) operand.elements.push_back(int(mixed(i * 2 + of) >> 8) % 7 - 3);
+            operand = {(of ? P::kStacksWeights : P::kStacksTokens) ? groups : 1, of ? params.n : params.m, params.k};
+            const uint32_t count = operand.matrices * operand.rows * operand.k;
+            for (uint32_t i = 0; i < count; ++i) operand.elements.push_back(int(mixed(i * 2 + of) >> 8) % 7 - 3);
         }
-        for (uint32_t i = 0; i < params.m * params.n; ++i) {
+        for (uint32_t i = 0; i < rows * params.n; ++i) {
             const uint32_t row = i / params.n, column = i % params.n;
             c.at(row, column) = random_addend<Out>(i);
             if (in_place || C::kAddend == kReduce) d.at(row, column) = c.at(row, column);
+            else if (P::kGrouped) d.at(row, column) = random_addend<Out>(i + 1);
         }
+        before = d.elements;
         params.c = C::kAddend != kRead ? nullptr : in_place ? d.elements.data() : c.elements.data();
         params.c_stride = in_place ? d.pitch : c.pitch;
+        params.d = d.elements.data(), params.d_stride = d.pitch;
         params.alpha = kSame<Out, int> ? 1.0f : -1.7f, params.beta = kSame<Out, int> ? 1.0f : 0.3f;
+        if constexpr (C::kGrouping == scheduler::kAlongK) place_maps();
+        ptx::first_of_slabs = P::kOffsetSlabs, ptx::end_of_slabs = P::kOffsetExchange;
+    }
+
+    // K of a group: where it begins, its extent, and which column of scales is its first.
+    struct Extent {
+        uint32_t first = 0, k = 0, first_scale = 0;
+    };
+    Extent extent_of(uint32_t group) const {
+        Extent of{0, params.k, 0};
+        if constexpr (C::kGrouping == scheduler::kAlongK) {
+            for (uint32_t i = 0; i < group; ++i) of.first += params.groups.of[i], of.first_scale += ceil_div(params.groups.of[i], 128);
+            of.k = params.groups.of[group];
+        }
+        return of;
+    }
+
+    // Maps of groups, as another kernel leaves them.
+    void place_maps() {
+        for (uint32_t group = 0; group < groups; ++group) {
+            const Extent of = extent_of(group);
+            for (TensorMap map : {params.map_a, params.map_b}) {
+                map.words[map.words[6] ? 5 : 4] = of.k, map.words[8] = of.first;
+                maps.push_back(map);
+            }
+        }
+        params.group_maps = maps.data();
     }
 
     // Scales with strides of one of several layouts: from row to row, and along K.
     void place_scales() {
-        const int64_t blocks = ceil_div(params.k, P::kBlockK), m = params.m;
+        const Extent last = extent_of(groups - 1);
+        const int64_t blocks = last.first_scale + ceil_div(last.k, P::kBlockK), m = params.m;
         const int64_t n = C::kPromotion == kBlock ? ceil_div(params.n, 128) : params.n;
         const int64_t strides[4][4] = {
             {blocks, 1, blocks + 2, 1}, {1, m + 3, 1, n}, {2 * blocks + 1, 2, 3, 3 * n + 1}, {0, 1, blocks, 1}};
         const auto& of = strides[layout % 4];
         params.sfa_stride_m = of[0], params.sfa_stride_k = of[1], params.sfb_stride_n = of[2], params.sfb_stride_k = of[3];
-        sfa.resize(m * of[0] + blocks * of[1]), sfb.resize(n * of[2] + blocks * of[3]);
+        params.sfa_stride_group = m * of[0] + blocks * of[1], params.sfb_stride_group = n * of[2] + blocks * of[3];
+        sfa.resize(params.sfa_stride_group * (P::kStacksTokens ? groups : 1));
+        sfb.resize(params.sfb_stride_group * (P::kStacksWeights ? groups : 1));
         for (uint32_t i = 0; i < sfa.size(); ++i) sfa[i] = random_float(i * 2);
         for (uint32_t i = 0; i < sfb.size(); ++i) sfb[i] = random_float(i * 2 + 1);
         params.sfa = sfa.data(), params.sfb = sfb.data();
@@ -74,11 +115,33 @@ struct Simulation {
 
     // --- documented arithmetic ------------------------------------------------------------------
 
-    int dot(uint32_t token, uint32_t weight, uint32_t block) const {
+    // One of D's rows: its group, and its row in the matrices that it belongs to.
+    struct Row {
+        uint32_t of, group, token;
+    };
+    Row row_of(uint32_t row) const {
+        const uint32_t group = P::kStacksOutput ? row / params.m : P::kGrouped ? fates[row * 2] : 0;
+        return {row, group, P::kStacksOutput ? row % params.m : row};
+    }
+
+    int dot(const Row& row, uint32_t weight, uint32_t block) const {
+        const Extent of = extent_of(row.group);
         int sum = 0;
-        const uint32_t end = (block + 1) * P::kBlockK < params.k ? (block + 1) * P::kBlockK : params.k;
-        for (uint32_t k = block * P::kBlockK; k < end; ++k) sum += ptx::operands[0].at(token, k) * ptx::operands[1].at(weight, k);
+        const uint32_t end = (block + 1) * P::kBlockK < of.k ? (block + 1) * P::kBlockK : of.k;
+        const uint32_t of_tokens = P::kStacksTokens ? row.group : 0, of_weights = P::kStacksWeights ? row.group : 0;
+        for (uint32_t k = block * P::kBlockK + of.first; k < end + of.first; ++k) {
+            sum += ptx::operands[0].at(row.token, k, of_tokens) * ptx::operands[1].at(weight, k, of_weights);
+        }
         return sum;
+    }
+
+    float scale_of_a(const Row& row, uint32_t block) const {
+        const float* of = params.sfa + (P::kStacksTokens ? row.group * params.sfa_stride_group : 0);
+        return of[row.token * params.sfa_stride_m + (extent_of(row.group).first_scale + block) * params.sfa_stride_k];
+    }
+    float scale_of_b(const Row& row, uint32_t weight, uint32_t block) const {
+        const float* of = params.sfb + (P::kStacksWeights ? row.group * params.sfb_stride_group : 0);
+        return of[weight * params.sfb_stride_n + (extent_of(row.group).first_scale + block) * params.sfb_stride_k];
     }
 
     // A scale is 24 bits, and a product of two of them one of the CUDA cores, or, with a scale for every row of both operands,
@@ -97,14 +160,12 @@ struct Simulation {
         return x1 * y1 + x1 * y2 + x1 * y3 + x2 * y1 + x2 * y2 + x3 * y1;
     }
 
-    Sum sum_of_blocks(uint32_t token, uint32_t weight, uint32_t first, uint32_t end) {
+    Sum sum_of_blocks(const Row& row, uint32_t weight, uint32_t first, uint32_t end) {
         Sum total = 0;
         for (uint32_t block = first; block < end; ++block) {
-            const Sum partial = dot(token, weight, block);
+            const Sum partial = dot(row, weight, block);
             if constexpr (P::kScalesAlongK) {
-                const uint32_t of_weight = C::kPromotion == kRows ? weight : weight / 128;
-                const float of_a = params.sfa[token * params.sfa_stride_m + block * params.sfa_stride_k];
-                const float of_b = params.sfb[of_weight * params.sfb_stride_n + block * params.sfb_stride_k];
+                const float of_a = scale_of_a(row, block), of_b = scale_of_b(row, C::kPromotion == kRows ? weight : weight / 128, block);
                 const float scale = product(of_a, of_b);
                 inexact += !(std::fabs(scale / (double(of_a) * of_b) - 1.0) <= 0x1p-21);
                 total = __builtin_fmaf(partial, scale, total);
@@ -116,56 +177,71 @@ struct Simulation {
     }
 
     // Parts of K, the first ones longer, are summed apart and added in order.
-    Value result(uint32_t token, uint32_t weight) {
-        const uint32_t blocks = ceil_div(params.k, P::kBlockK);
+    Value result(const Row& row, uint32_t weight) {
+        const uint32_t blocks = ceil_div(extent_of(row.group).k, P::kBlockK);
         Sum sum = 0;
         for (uint32_t part = 0, first = 0; part < C::kSplitK; ++part) {
             const uint32_t end = first + blocks / C::kSplitK + (part < blocks % C::kSplitK);
-            const Sum own = sum_of_blocks(token, weight, first, end);
+            const Sum own = sum_of_blocks(row, weight, first, end);
             sum = part == 0 ? own : sum + own;
             first = end;
         }
         Value value = static_cast<Value>(sum);
         if constexpr (kSame<Value, float>) {
-            if constexpr (P::kScaled) {
-                value = value * (params.sfa[token * params.sfa_stride_m] * params.alpha) * params.sfb[weight * params.sfb_stride_n];
-            } else {
-                value *= params.alpha;
-            }
+            if constexpr (P::kScaled) value = value * (scale_of_a(row, 0) * params.alpha) * scale_of_b(row, weight, 0);
+            else value *= params.alpha;
         }
         return value;
     }
 
-    Out expected(uint32_t token, uint32_t weight) {
-        Value value = result(token, weight);
+    Out expected(const Row& row, uint32_t weight) {
+        Value value = result(row, weight);
         if constexpr (C::kAddend == kRead) {
             uint32_t bits = 0;
-            std::memcpy(&bits, &c.at(token, weight), sizeof(Out));
+            std::memcpy(&bits, &c.at(row.of, weight), sizeof(Out));
             const Value addend = ptx::widen<Out>(bits);
             if constexpr (kSame<Value, int>) value += addend;
             else value = __builtin_fmaf(params.beta, addend, value);
         }
-        if constexpr (C::kAddend == kReduce) return c.at(token, weight) + value;
+        if constexpr (C::kAddend == kReduce) return c.at(row.of, weight) + value;
         else if constexpr (sizeof(Out) == 2) return Out{ptx::folded<Out>(value)};
         else return value;
     }
 
     // --- the kernel -----------------------------------------------------------------------------
 
-    // A map of D says: columns of a box, rows, bytes over which rows are swizzled.
+    void write(uint32_t row, uint32_t column, Out value, bool adds) {
+        times[row * params.n + column] += 1;
+        if constexpr (sizeof(Out) == 4) d.at(row, column) = adds ? d.at(row, column) + value : value;
+        else d.at(row, column) = value;
+    }
+
+    // A map of D says: columns of a box, rows, bytes over which rows are swizzled, and how many matrices there are.
     void copy(const ptx::Copy& copy) {
+        if (copy.to) return copy_unit(copy);
         const uint32_t columns = copy.map->words[0], rows = copy.map->words[1], swizzle = copy.map->words[2];
-        const auto same = [&](const ptx::Copy& one) { return one.map == copy.map && one.inner == copy.inner && one.outer == copy.outer; };
+        const auto same = [&](const ptx::Copy& one) {
+            return one.map == copy.map && one.inner == copy.inner && one.outer == copy.outer && one.matrix == copy.matrix;
+        };
         needless -= std::count_if(ptx::prefetched.begin(), ptx::prefetched.end(), same);
         unfit += copy.smem % 128 != 0 || copy.adds != (C::kAddend == kReduce);
+        unfit += (copy.matrix >= 0) != P::kStacksOutput || copy.matrix >= int(copy.map->words[3]) + !P::kStacksOutput;
+        const uint32_t first = copy.matrix < 0 ? 0 : copy.matrix * params.m;
         for (uint32_t i = 0; i < rows * columns; ++i) {
             const uint32_t token = copy.outer + i / columns, weight = copy.inner + i % columns;
             const uint32_t at = copy.smem + i * sizeof(Out), units = swizzle ? swizzle / 16 - 1 : 0;
             if (token >= params.m || weight >= params.n) continue;
-            const Out value = ptx::get<Out>(at ^ (at >> 7 & units) << 4);
-            times[token * params.n + weight] += 1;
-            if constexpr (sizeof(Out) == 4) d.at(token, weight) = copy.adds ? d.at(token, weight) + value : value;
-            else d.at(token, weight) = value;
+            write(first + token, weight, ptx::get<Out>(at ^ (at >> 7 & units) << 4), copy.adds);
+        }
+    }
+
+    // 16 bytes that a thread stores.
+    void copy_unit(const ptx::Copy& copy) {
+        const auto place = static_cast<Out*>(copy.to) - d.elements.data();
+        const uint32_t row = place / d.pitch, column = place % d.pitch;
+        unfit += place * sizeof(Out) % 16 != 0 || row >= rows || column + 16 / sizeof(Out) > params.n || C::kAddend != kNoAddend;
+        for (uint32_t i = 0; i < 16 / sizeof(Out) && row < rows && column + i < params.n; ++i) {
+            write(row, column + i, copy.zeros ? ptx::from_bits<Out>(0) : ptx::get<Out>(copy.smem + i * sizeof(Out)), false);
         }
     }
 
@@ -184,6 +260,7 @@ struct Simulation {
         if constexpr (C::kPromotion == kRows) {
             for (threadIdx.x = 0; threadIdx.x < P::kMathThreads + kWarpgroupThreads; ++threadIdx.x) clear_scales(cta);
         }
+        if constexpr (P::kHasWalker) walk_groups(cta);
         produce_operands(cta);
         for (uint32_t lane = 0; lane < kWarpThreads; ++lane) {
             if constexpr (C::kPromotion == kRows) {
@@ -228,10 +305,17 @@ struct Simulation {
     }
 };
 
+// Zeros as they may be stored.
+template <class Out>
+bool is_zero(Out found) {
+    if constexpr (sizeof(Out) == 4) return found == 0;
+    else return found.bits == 0 || found.bits == ptx::folded<Out>(0.0f) || found.bits == ptx::folded<Out>(-0.0f);
+}
+
 // One line: wrong elements of D, elements that nobody has stored, elements stored more than once, elements of C read where
 // there are none, barriers whose bytes did not come out even, accesses that the device would refuse, copies to D of another kind
-// than the form asks for, products of scales that are off by more than 2^-21; boxes of D brought to L2, and those of them that
-// no store adds to.
+// than the form asks for, products of scales that are off by more than 2^-21, elements written that were to stay; boxes of D
+// brought to L2, and those of them that no store adds to.
 template <class C>
 void show(GemmParams& params, uint32_t grid) {
     Simulation<C> simulated(params);
@@ -239,14 +323,25 @@ void show(GemmParams& params, uint32_t grid) {
     ptx::misplaced = ptx::beyond = 0;
     simulated.run(grid);
     const long beyond = ptx::beyond;
-    int wrong = 0, missing = 0, repeated = 0;
-    for (uint32_t i = 0; i < params.m * params.n; ++i) {
-        auto right = simulated.expected(i / params.n, i % params.n), found = simulated.d.at(i / params.n, i % params.n);
-        wrong += std::memcmp(&right, &found, sizeof(right)) != 0;
+    int wrong = 0, missing = 0, repeated = 0, spoilt = 0;
+    for (uint32_t i = 0; i < simulated.rows * params.n; ++i) {
+        const uint32_t row = i / params.n, column = i % params.n, fate = Plan<C>::kGrouped ? fates.at(row * 2 + 1) : kComputed;
+        const auto found = simulated.d.at(row, column), was = simulated.before.at(row * simulated.d.pitch + column);
+        if (fate == kAnything) continue;
+        if (fate == kStays) {
+            spoilt += simulated.times[i] > 0 || std::memcmp(&was, &found, sizeof(was)) != 0;
+            continue;
+        }
         missing += simulated.times[i] == 0, repeated += simulated.times[i] > 1;
+        if (fate == kZeros) {
+            wrong += !is_zero(found);
+            continue;
+        }
+        const auto right = simulated.expected(simulated.row_of(row), column);
+        wrong += std::memcmp(&right, &found, sizeof(right)) != 0;
     }
-    std::printf("%d %d %d %ld %ld %ld %ld %ld %zu %ld\n", wrong, missing, repeated, beyond, simulated.owed, ptx::misplaced,
-                simulated.unfit, simulated.inexact, ptx::prefetched.size(), simulated.needless);
+    std::printf("%d %d %d %ld %ld %ld %ld %ld %d %zu %ld\n", wrong, missing, repeated, beyond, simulated.owed, ptx::misplaced,
+                simulated.unfit, simulated.inexact, spoilt, ptx::prefetched.size(), simulated.needless);
 }
 
 }  // namespace deep_gemm
@@ -258,12 +353,23 @@ static void read(unsigned long long (&words)[16], int count) {
     for (int i = 0; i < count; ++i) std::scanf("%llu", &words[i]);
 }
 
+static void read_groups(deep_gemm::scheduler::GroupParams& groups, std::vector<int>& of) {
+    unsigned words, rows;
+    std::scanf("%u %u %u %u %u %u", &groups.count, &groups.tokens, &groups.alignment, &groups.clears, &words, &rows);
+    of.resize(words), fates.resize(rows * 2);
+    for (int& word : of) std::scanf("%d", &word);
+    for (unsigned& fate : fates) std::scanf("%u", &fate);
+    groups.of = of.data();
+}
+
 int main() {
     for (Launch launch; launch.read();) {
         auto& params = launch.params;
         std::scanf("%u %u %u %u", &params.stage_bytes, &params.early_blocks, &in_place, &layout);
-        for (auto* map : {&params.map_a, &params.map_b, &params.map_extra}) read(map->words, 7);
-        for (auto* map : {&params.map_d, &params.map_rest}) read(map->words, 3);
+        for (auto* map : {&params.map_a, &params.map_b, &params.map_extra}) read(map->words, 8);
+        for (auto* map : {&params.map_d, &params.map_rest}) read(map->words, 4);
+        std::vector<int> of;
+        read_groups(params.groups, of);
         deep_gemm::show_case(launch.index, launch.params, launch.grid);
     }
 }

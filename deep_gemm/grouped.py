@@ -1,0 +1,262 @@
+"""Grouped products: grouped_matmul() of groups of rows, k_grouped_matmul() of groups along K."""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import SupportsIndex
+
+import torch
+
+from . import checks
+from .errors import ArgumentError, UnsupportedError
+from .gemm import Operand, default_dtype, gemm, unpack
+from .problem import Grouping
+from .quant.recipe import PER_TENSOR
+from .quant.scaled_tensor import ScaledTensor
+from .request import Options, Tensors
+
+
+def grouped_matmul(
+    a: Operand,
+    b: Operand,
+    out: torch.Tensor | None = None,
+    *,
+    labels: torch.Tensor | None = None,
+    offsets: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
+    alignment: int | None = None,
+    expected_m: int | None = None,
+    zero_padding: bool = False,
+    out_dtype: torch.dtype | None = None,
+    layout: str = "nt",
+    fast_accum: bool = False,
+    static_b: bool = False,
+) -> torch.Tensor:
+    """Return D, whose rows are those of A times the B of their group, as in a mixture of experts.
+
+    Which rows are whose, an int32 tensor on A's device says, at most one of:
+        labels [M]: A [M, K] in blocks of `alignment` rows. The first row of a block names the group
+            of all of it; below 0, or G and above, the block is skipped and its rows of D stay as
+            they are. All other rows are written: a half of 64 rows whose own first label is below 0
+            with zeros, else computed, padding rows too. M need not be a multiple of the alignment.
+        offsets [G]: A [M, K]; each group's end. A group begins where the one before ends, rounded
+            up to a multiple of `alignment`, the first at 0. A group that ends where it begins, or
+            before, has no rows; ends beyond M are cut to M. Rows of D outside of groups stay as
+            they are (see zero_padding).
+        counts [G]: A [G, M, K]; how many rows of each are valid, cut to 0..M. The other rows of D
+            are undefined.
+        None of them: A [G, M, K], all valid.
+
+    Arguments:
+        a: A, or (A, sfa), or a ScaledTensor, of the types that matmul() takes; K is contiguous.
+        b: B [G, N, K], the same.
+        out: D [M, N] for labels and offsets, else [G, M, N], rows contiguous, written in place;
+            allocated where None, and what is not written is then not initialized.
+        alignment: labels: 64 or 128 (None: 128). offsets: any (None: 1, so no padding is needed).
+        expected_m: rows to expect of a group that has any; any int. Only speed depends on it.
+        zero_padding: offsets: zeros for the rows of D that the alignment puts behind a group
+            that is not empty, up to M.
+        out_dtype, fast_accum, static_b: as of matmul().
+        layout: "nt", or "nn" for B as [G, K, N] with its scales transposed as well.
+
+    Scales are float32 of any strides. sfa of an A [M, K] is one of matmul()'s; of an A [G, M, K] it
+    is [], [1] or [G] (one), [G, M] or [G, M, 1] (one a row), or [G, M, ceil(K / 128)]. sfb is [],
+    [1] or [G], [G, N] or [G, N, 1], [G, ceil(N / 128), ceil(K / 128)], or [G, N, ceil(K / 128)].
+    What goes together and which types take scales is as with matmul().
+
+    Requirements on CUDA as matmul()'s: N fills 16 bytes of D; addresses, rows and groups lie at
+    multiples of 16 bytes. Groups of a stack may lie between each other's rows, but not overlap. A B
+    of 16 bits may have N contiguous in place of K; an 8-bit one is first copied, which costs one
+    read and one write of all of B.
+
+    The values are matmul()'s. A NaN in a row of A, padding too, stays in that row. The int32 tensor
+    is read on the device alone: nothing waits for it, and time follows the rows that it names.
+    M = 0, N = 0 or G = 0 does nothing; K = 0 writes zeros into all of D.
+
+    Cost of first and of later calls as matmul()'s; a call can be captured in a CUDA graph after one
+    call or `warmup()`, and replayed with other contents of the int32 tensor.
+
+    Raises ArgumentError, UnsupportedError, CompileError or CudaError as matmul(); nothing has been
+    written then.
+    """
+    kind, groups = _kind_of(labels, offsets, counts)
+    x, sfa = _unpack("a", a)
+    w, sfb = _unpack("b", b)
+    w, sfb = turned_stack(layout, w, sfb)
+    if out is None:
+        dtype = out_dtype or default_dtype(x, sfa is not None or sfb is not None)
+        out = torch.empty(*x.shape[:-1], w.shape[-2], dtype=dtype, device=x.device)
+    elif out_dtype is not None:
+        checks.dtype("out", out, out_dtype)
+    options = group_options(
+        "auto", kind, w.shape[0],
+        alignment=(128 if kind == "labels" else 1) if alignment is None else alignment,
+        rows_hint=bucketed(expected_m, x.shape[-2]), zero_padding=zero_padding,
+        fast_accum=fast_accum, static_b=static_b,
+    )  # fmt: skip
+    gemm(Tensors(x, sfa, w, sfb, None, out, groups), options)
+    return out
+
+
+def _kind_of(
+    labels: torch.Tensor | None, offsets: torch.Tensor | None, counts: torch.Tensor | None
+) -> tuple[str, torch.Tensor | None]:
+    given = (("labels", labels), ("offsets", offsets), ("masked", counts))
+    found = [(kind, value) for kind, value in given if value is not None]
+    if len(found) > 1:
+        raise ArgumentError("labels, offsets, counts", "presence", "at most one", len(found))
+    return found[0] if found else ("batched", None)
+
+
+def _unpack(name: str, operand: Operand) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return (data, scale); scales of one for each matrix of a ScaledTensor as [G]."""
+    data, scale = unpack(name, operand)
+    wanted = "[groups, rows, columns]" if name == "b" else "[rows, K] or [groups, rows, K]"
+    if checks.tensor(name, data).dim() not in ((3,) if name == "b" else (2, 3)):
+        raise ArgumentError(name, "shape", wanted, tuple(data.shape))
+    if isinstance(operand, ScaledTensor) and operand.recipe == PER_TENSOR and data.dim() == 3:
+        return data, operand.scale[:, 0, 0]
+    return data, scale
+
+
+def turned_stack(
+    layout: str, b: torch.Tensor, sfb: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return views of B, passed in `layout` "nt" or "nn", as [G, N, K]; its scales turn along."""
+    if layout == "nt":
+        return b, sfb
+    if layout != "nn":
+        raise ArgumentError("layout", "value", '"nt" or "nn"', repr(layout))
+    if checks.tensor("b", b).dim() != 3:
+        raise ArgumentError("b", "number of dimensions", 3, b.dim(), "B is [groups, K, N]")
+    if isinstance(sfb, torch.Tensor) and sfb.dim() == 3:
+        sfb = sfb.transpose(1, 2)
+    return b.transpose(1, 2), sfb
+
+
+@lru_cache(maxsize=4096, typed=True)
+def group_options(
+    scales: str,
+    kind: str,
+    groups: int,
+    *,
+    alignment: int = 1,
+    rows_hint: int = 0,
+    zero_padding: bool = False,
+    fast_accum: bool = False,
+    static_b: bool = False,
+) -> Options:
+    """Return the options of a grouped product, the same object for equal arguments."""
+    # Without alignment there are no rows between groups.
+    padded = zero_padding and (kind != "offsets" or alignment != 1)
+    grouping = Grouping(kind, groups, alignment, rows_hint, padded)
+    return Options(scales, fast_accum, static_b, grouping)
+
+
+def bucketed(expected: SupportsIndex | None, rows: int) -> int:
+    """Return a hint of rows, of which there are few values, so that few launch plans arise.
+
+    It is cut to 0..rows, and rounded up to a power of two, or above 64 to a multiple of 64.
+    """
+    if expected is None:
+        return 0
+    try:
+        if isinstance(expected, torch.Tensor):
+            raise TypeError
+        cut = max(0, min(operator.index(expected), rows))
+    except TypeError:
+        remedy = "it is a hint, known to the host"
+        raise ArgumentError("expected_m", "type", "int", type(expected).__name__, remedy) from None
+    if cut > 64:
+        return -(-cut // 64) * 64
+    return 1 << (cut - 1).bit_length() if cut else 0
+
+
+def k_grouped_matmul(
+    a: Operand,
+    b: Operand,
+    out: torch.Tensor,
+    *,
+    extents: torch.Tensor,
+    total_k: int | None = None,
+    c: torch.Tensor | None = None,
+    layout: str | None = None,
+) -> torch.Tensor:
+    """Return D, each D[i] = C[i] + A_i @ B_i of a group along K, as gradients of experts' weights.
+
+    Arguments:
+        a: layout "tn": bfloat16 or float16 [K, M], of which group i has the next k_i rows.
+            layout "nt": (FP8, sfa), a contiguous buffer of any shape with M * K elements: the
+            [M, k_i] of the groups one after another, each with its K contiguous.
+        b: the same with N in place of M, and A's type; the FP8 formats may be mixed.
+        out: D float32 [G, M, N], rows contiguous, written in place.
+        extents: int32 [G] on the same device: k_i, 0 allowed anywhere. Multiples of 16 where
+            operands are FP8, which is not checked. Their sum is at most K, and what lies behind it
+            is not used.
+        total_k: K, by which the sizes of A and B are checked; None takes A's.
+        c: float32 [G, M, N], added; may be D itself, else it is first copied into D. None adds
+            nothing.
+        layout: "nt" or "tn"; None takes what goes with A's type.
+
+    sfa is [M, S] and sfb [N, S], float32 of any strides: scales of 1x128 along the K of each group,
+    ceil(k_i / 128) columns for each in turn, so S is at least the sum of those.
+
+    Products are summed as matmul() does, group by group. A group with k_i = 0 gives C, or zeros;
+    so does K = 0. M = 0, N = 0 or G = 0 does nothing. `extents` is read on the device alone: a call
+    can be captured in a CUDA graph and replayed with other extents. Requirements on CUDA: N is a
+    multiple of 4; addresses, and rows of 16-bit operands and of D, at multiples of 16 bytes.
+
+    Cost as matmul(); C that is not D costs one read and one write more.
+
+    Raises ArgumentError, UnsupportedError, CompileError or CudaError, and nothing has been written.
+    """
+    x, sfa = unpack("a", a)
+    w, sfb = unpack("b", b)
+    if checks.tensor("out", out).dim() != 3:
+        raise ArgumentError("out", "shape", "[groups, M, N]", tuple(out.shape))
+    groups, m, n = out.shape
+    narrow = checks.tensor("a", x).element_size() == 1
+    _check_layout(layout, narrow)
+    if total_k is None:
+        total_k = _total(x, m, w, n) if narrow else x.shape[0]
+    lines = _of_buffer if narrow else _of_columns
+    tensors = Tensors(
+        lines("a", x, m, total_k), sfa, lines("b", w, n, total_k), sfb, c, out, extents
+    )
+    gemm(tensors, group_options("rows" if narrow else "auto", "k", groups))
+    return out
+
+
+def _check_layout(layout: str | None, narrow: bool) -> None:
+    served = "nt" if narrow else "tn"
+    if layout is None or layout == served:
+        return
+    if layout not in ("nt", "tn"):
+        raise ArgumentError("layout", "value", '"nt" or "tn"', repr(layout))
+    reason = "8-bit operands are passed as nt, 16-bit ones as tn"
+    raise UnsupportedError(f"groups along K in layout {layout}", [reason])
+
+
+def _total(x: torch.Tensor, m: int, w: torch.Tensor, n: int) -> int:
+    """Return the K of buffers of M * K and N * K elements."""
+    if m:
+        return x.numel() // m
+    return checks.tensor("b", w).numel() // n if n else 0
+
+
+def _of_buffer(name: str, buffer: torch.Tensor, rows: int, k: int) -> torch.Tensor:
+    if checks.tensor(name, buffer).numel() != rows * k:
+        remedy = f"{rows} rows times the sum of the extents, {k}"
+        raise ArgumentError(name, "number of elements", rows * k, buffer.numel(), remedy)
+    if not buffer.is_contiguous():
+        raise ArgumentError(
+            name, "strides", "contiguous", buffer.stride(), f"pass {name}.contiguous()"
+        )
+    return buffer.view(rows, k)
+
+
+def _of_columns(name: str, matrix: torch.Tensor, rows: int, k: int) -> torch.Tensor:
+    checks.matrix(name, checks.tensor(name, matrix))
+    checks.shape(name, matrix, (k, rows), "the sum of the extents, and the rows of its side of D")
+    return matrix.t()
