@@ -182,7 +182,7 @@ class GemmProblem:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, a multiply and an add counted as two; of groups as expected."""
+        """Floating-point operations, a multiply and an add being two; of groups as expected."""
         if self.grouping is not None:
             count, one = self.expected
             return count * one.flops
@@ -190,7 +190,7 @@ class GemmProblem:
 
     @property
     def bytes(self) -> int:
-        """Bytes that must cross device memory once: A, B, C, D and scales; of groups as expected."""
+        """Bytes that cross device memory at least: A, B, C, D, scales; of groups as expected."""
         if self.grouping is not None:
             count, one = self.expected
             return count * one.bytes

@@ -37,6 +37,8 @@ _SPLIT = (
     (128, 64, 2, 1, 1, 1), (128, 96, 2, 1, 1, 1), (128, 96, 2, 2, 1, 1), (128, 96, 4, 1, 1, 1),
     (128, 128, 2, 1, 1, 1), (128, 136, 2, 1, 1, 1),
 )  # fmt: skip
+# Beyond them, of groups: ((BLOCK_M, BLOCK_N), (cluster_m, cluster_n)).
+_GROUPED = (((128, 128), (1, 2)),)
 # Tokens as columns: (split_k, ctas_per_sm) by BLOCK_M.
 _SWAPPED = {
     64: ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2)),
@@ -47,7 +49,9 @@ _SWAPPED = {
 @cache
 def candidates(device: DeviceSpec, form: Form = BLOCK_SCALED) -> tuple[GemmConfig, ...]:
     """Return all legal configurations of a form for a device, each with as many stages as fit."""
-    tiles = {"none": _direct, "rows": _rows}.get(form.promotion, _promoted)()
+    tiles = list({"none": _direct, "rows": _rows}.get(form.promotion, _promoted)())
+    if form.grouping != "none":
+        tiles += [GemmConfig(_tile(*shape), *shared, 0, _NO_STORE) for shape, shared in _GROUPED]
     found = (complete(replace(config, form=form), device) for config in tiles)
     return tuple(config for config in found if not reasons(config, device))
 

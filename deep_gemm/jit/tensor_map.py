@@ -16,7 +16,9 @@ ALIGNMENT = 64  # of its address, on the host as on the device
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A row-major matrix, or a stack of them, as TMA sees it; elements beyond it read as zero bytes and are not written.
+    """A row-major matrix, or a stack of them, as TMA sees it.
+
+    Elements beyond a matrix read as zero bytes and are not written.
 
     dtype_bytes: bytes of one element (1, 2 or 4).
     inner, outer: elements in a row, rows.

@@ -415,7 +415,7 @@ def test_no_rows_or_no_columns_do_nothing(form, m, n, rng):
 
 
 def test_tensors_are_named_in_the_order_of_the_formula():
-    assert Tensors._fields == ("a", "sfa", "b", "sfb", "c", "d")
+    assert Tensors._fields == ("a", "sfa", "b", "sfb", "c", "d", "groups")
 
 
 def test_columns_of_one_buffer_are_apart():

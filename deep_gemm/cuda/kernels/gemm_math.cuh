@@ -75,16 +75,12 @@ struct MathWarpgroup {
         if constexpr (C::kPingPong) ptx::named_barrier_arrive(kTurnBarrier + next, 2 * kWarpgroupThreads);
     }
 
-    // NOTE: where tiles depend on memory, the compiler keeps stages in vector registers, for it cannot tell that warps do not
-    // diverge; a shuffle for each operand of a k-block then spares every MMA four R2UR.
-    static __device__ __forceinline__ uint32_t same(uint32_t low) { return low; }
-
     // Starts sums = rows . columns over one k-block of a stage, for one wave, or adds it to the sums; of the first columns, where
     // the shape has fewer.
     template <bool kAdd, class Shape = Mma, int kCount>
     __device__ __forceinline__ void issue(Sum (&sums)[kCount], uint32_t stage, uint32_t wave) const {
-        const uint32_t rows = same(base_rows + stage * (P::kStageRows >> 4) + wave * (64 * kRowBytes >> 4));
-        const uint32_t columns = same(base_columns + stage * (P::kStageColumns >> 4));
+        const uint32_t rows = base_rows + stage * (P::kStageRows >> 4) + wave * (64 * kRowBytes >> 4);
+        const uint32_t columns = base_columns + stage * (P::kStageColumns >> 4);
         ptx::fence_registers(sums);
         ptx::wgmma_fence();
 #pragma unroll
@@ -168,7 +164,7 @@ struct MathWarpgroup {
     // Starts scale = scales of rows . scales of columns, of a stage.
     template <class Outer, int kCount>
     __device__ __forceinline__ void issue_scales(Sum (&scale)[kCount], uint32_t stage) const {
-        const uint32_t rows = same(base_scales + stage * (P::kScales >> 4));
+        const uint32_t rows = base_scales + stage * (P::kScales >> 4);
         const uint32_t columns = rows + ((P::kTokenScales - first_row * P::kOuter) >> 4);
         ptx::fence_registers(scale);
         ptx::wgmma_fence();
@@ -396,7 +392,7 @@ __device__ __forceinline__ void compute(const Cta<C>& cta, uint32_t warpgroup, u
 
     math.begin_turns();
     for (auto tile = cta.tiles(); tile.next(); turn = turn + 1 == P::kTiles ? 0 : turn + 1) {
-        const uint32_t blocks = P::kGrouped ? ptx::uniform(cta.part(tile).blocks) : cta.part(tile).blocks;
+        const uint32_t blocks = cta.blocks(tile);
         if (C::kPingPong && turn != warpgroup) {
             math.at.skip(blocks);
             continue;

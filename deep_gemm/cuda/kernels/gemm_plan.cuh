@@ -204,6 +204,10 @@ struct Cta {
         else if constexpr (Plan<C>::kGrouped) return {whole.first, tile.k > 0 ? whole.blocks : 0};
         else return whole;
     }
+    // NOTE: a loop over k-blocks whose length is not known to be uniform keeps descriptors in vector registers.
+    __device__ __forceinline__ uint32_t blocks(const Tile& tile) const {
+        return Plan<C>::kGrouped ? ptx::uniform(part(tile).blocks) : part(tile).blocks;
+    }
     // Rows of A and D: the first of the group's, the one after those that are multiplied, and after those that are stored.
     __device__ __forceinline__ uint32_t first(const Tile& tile) const {
         if constexpr (Plan<C>::kGrouped) return tile.first;

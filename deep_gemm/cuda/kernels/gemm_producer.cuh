@@ -18,6 +18,7 @@ struct OperandLoader {
     static_assert(!kMnMajor || kSharers == 1 || kShare % mma::kBoxWidth == 0, "a share is whole boxes");
     static constexpr uint32_t kExtraShare = kOfRows ? 0 : Plan<C>::kExtra / kSharers;
     static constexpr bool kOfTokens = kOfRows != C::kSwapped;
+    // A matrix for each group.
     static constexpr bool kStacked = kOfTokens ? Plan<C>::kStacksTokens : Plan<C>::kStacksWeights;
 
     // Rows or columns of a box where the other half of a tile may not exist: a second box, or another CTA's, is then left out.
@@ -108,6 +109,7 @@ __device__ __forceinline__ void prefetch_sum(const Cta<C>& cta, const typename C
     else ptx::tma_prefetch(&cta.params.map_d, column, row);
 }
 
+// The tiles of the copy warp, which walks over groups itself where no other warp can.
 template <class C>
 __device__ __forceinline__ auto tiles_of_copies(const Cta<C>& cta) {
     if constexpr (Plan<C>::kGrouped && !Plan<C>::kHasWalker) return cta.walk();
@@ -136,7 +138,7 @@ __device__ __forceinline__ void produce_operands(const Cta<C>& cta) {
     if constexpr (!Plan<C>::kGrouped) ptx::dependency_wait();
     pipeline::Position<C::kStages> at;
     for (; more; more = tile.next()) {
-        const uint32_t blocks = Plan<C>::kGrouped ? ptx::uniform(cta.part(tile).blocks) : cta.part(tile).blocks;
+        const uint32_t blocks = cta.blocks(tile);
         if (blocks > 0) tokens.begin(tile), weights.begin(tile);
         for (uint32_t block = 0; block < blocks; ++block, at.advance()) {
             cta.barriers.wait_empty(at);

@@ -1,6 +1,7 @@
 // gemm_sm90: D[M, N] = alpha * A[M, K] . B[N, K] + beta * C[M, N], D row-major of 16- or 32-bit elements.
 // A and B 8-bit, K-major, or 16-bit in either order. Scales, FP32 with any strides, belong to rows of A and rows of B and are
 // applied after all of K, or to every 128 of K: then to rows of A, and to rows, or to 128 x 128 blocks, of B.
+// With groups, rows of A belong to one of several B, or parts of K to one of several D, as only the device knows.
 //
 // Roles (one CTA; persistent over tiles of BLOCK_M x BLOCK_N)
 //   producer warpgroup   warp 0               A and B of a k-block, 128 bytes of K, by TMA, multicast over the cluster;
@@ -8,6 +9,7 @@
 //                        warps 1, 2           scales of a k-block, by turns, through registers: any stride will do;
 //                        or warps 1 to 3      those of rows and columns, a third of every k-block's each;
 //                        or warp 1            a tile's scales of rows and columns
+//                        warp 3               with groups, walks over them and shows every tile to all other roles
 //                        others               idle
 //   math warpgroups      rows of 64 x kWaves each: wgmma over one k-block into `partial`, then promotion
 //                        partial * (sfa * sfb) + total -> total, or wgmma into `total` over all of K;
@@ -19,6 +21,8 @@
 //   stage (A, B, scales)   TMA bytes, one lane of warp 0     1, and 1 or 3 each math warp of     math warps
 //                          and of each scale warp            with scales   each sharing CTA      * sharing CTAs
 //   vectors of scales      one lane of warp 1                1             each math warp        math warps
+//   tiles of groups        one lane of warp 3, or of warp 0  1             each other warp       those that have a role
+//                          with scales of rows and columns
 //   turn (kPingPong)       the warpgroup before              named barrier
 //   exchange               bytes of the others' totals       1             each math warp of     math warps
 //                                                                          the same tile's CTAs  * kSplitK

@@ -130,24 +130,30 @@ struct Labels : GroupTile {
             return true;
         }
         const uint32_t along_tokens = ceil_div(groups.tokens, S::kTogether), count = along_tokens * S::of_weights(walk);
-        while (next_index < count) {
-            S::take(*this, walk, next_index, along_tokens);
-            next_index += num_clusters;
-            const uint32_t one = label_of(0), two = S::kSharers > 1 ? label_of(1) : one;
-            if (one == kNone && two == kNone) continue;
-            if (one != two && one != kNone && two != kNone) other = two;
-            enter(one != kNone ? one : two);
-            return true;
-        }
-        return false;
+        // Blocks of padding are passed over, a warp's lanes looking at one tile each.
+        const uint32_t left = next_index < count ? ceil_div(count - next_index, num_clusters) : 0;
+        const uint32_t passed = ptx::first_of(0, left, [&](uint32_t i) {
+            Place place;
+            S::take(place, walk, next_index + i * num_clusters, along_tokens);
+            return label_of(place, 0) != kNone || (S::kSharers > 1 && label_of(place, 1) != kNone);
+        });
+        if (passed >= left) return false;
+        S::take(*this, walk, next_index + passed * num_clusters, along_tokens);
+        next_index += (passed + 1) * num_clusters;
+        const uint32_t one = label_of(*this, 0), two = S::kSharers > 1 ? label_of(*this, 1) : one;
+        if (one != two && one != kNone && two != kNone) other = two;
+        enter(one != kNone ? one : two);
+        return true;
     }
 
 private:
-    __device__ __forceinline__ uint32_t row_of(uint32_t sharer) const { return (S::of_tokens(*this) * S::kSharers + sharer) * S::kTokens; }
+    static __device__ __forceinline__ uint32_t row_of(const Place& place, uint32_t sharer) {
+        return (S::of_tokens(place) * S::kSharers + sharer) * S::kTokens;
+    }
 
     // The group of a CTA's block.
-    __device__ __forceinline__ uint32_t label_of(uint32_t sharer) const {
-        const uint32_t row = row_of(sharer) / groups.alignment * groups.alignment;
+    __device__ __forceinline__ uint32_t label_of(const Place& place, uint32_t sharer) const {
+        const uint32_t row = row_of(place, sharer) / groups.alignment * groups.alignment;
         if (row >= groups.tokens) return kNone;
         const uint32_t label = groups.of[row];
         return label < groups.count ? label : kNone;
@@ -158,9 +164,9 @@ private:
 
     __device__ __forceinline__ void enter(uint32_t of) {
         group = of;
-        const uint32_t row = row_of(rank);
+        const uint32_t row = row_of(*this, rank);
         end = stored_end = 0;
-        if (S::kSharers == 1 || label_of(rank) == of) {
+        if (S::kSharers == 1 || label_of(*this, rank) == of) {
             stored_end = row + S::kTokens < groups.tokens ? row + S::kTokens : groups.tokens;
             end = stored_end;
             if (S::kTokens > 64 && end > row + 64 && !has_tokens(row + 64)) end = row + 64;
