@@ -157,7 +157,7 @@ def group_options(
 def bucketed(expected: SupportsIndex | None, rows: int) -> int:
     """Return a hint of rows, of which there are few values, so that few launch plans arise.
 
-    It is cut to 0..rows, and rounded up to a power of two, or above 64 to a multiple of 64.
+    It is cut to 0..rows, and rounded up to a multiple of 8, or above 64 of 64.
     """
     if expected is None:
         return 0
@@ -168,9 +168,8 @@ def bucketed(expected: SupportsIndex | None, rows: int) -> int:
     except TypeError:
         remedy = "it is a hint, known to the host"
         raise ArgumentError("expected_m", "type", "int", type(expected).__name__, remedy) from None
-    if cut > 64:
-        return -(-cut // 64) * 64
-    return 1 << (cut - 1).bit_length() if cut else 0
+    step = 64 if cut > 64 else 8
+    return -(-cut // step) * step
 
 
 def k_grouped_matmul(

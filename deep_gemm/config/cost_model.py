@@ -284,7 +284,7 @@ def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, slo
     pitch = problem.k * problem.b_dtype.bytes
     waves = -(-_tiles(problem, config) // slots)
     camping = pitch % CAMPING_BYTES == 0 and config.split_k < CAMPING_SPLITS
-    moved = problem.bytes - _last_output_bytes(problem, waves)
+    moved = problem.bytes - _last_output_bytes(problem, waves) + _padding_bytes(problem, config)
     count, one = problem.expected
     readers = -(-one.m // (config.tile.block_m * config.cluster_m)) if not config.swapped else 1
     weights = count * one.n * one.k * one.b_dtype.bytes
@@ -296,6 +296,16 @@ def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, slo
     moved *= 1 + last / tiles * (device.hbm_bytes_per_us / rate - 1)
     us = moved / device.hbm_bytes_per_us * (1 + _fit(config).camping * camping)
     return us + _fit(config).last_tile * _tile_cycles(config) / CLOCK_MHZ
+
+
+def _padding_bytes(problem: GemmProblem, config: GemmConfig) -> float:
+    """Return what is read and written of rows behind those of a stacked group, in its tiles."""
+    count, one = problem.expected
+    if problem.grouping is None or not problem.grouping.stacked:
+        return 0.0
+    tokens = config.tokens
+    padding = min(-(-one.m // tokens) * tokens, problem.m) - one.m
+    return count * padding * (one.k * one.a_dtype.bytes + one.n * one.d_dtype.bytes)
 
 
 def _last_output_bytes(problem: GemmProblem, waves: int) -> float:

@@ -27,7 +27,8 @@ REGISTERS = {(1, 1): (0, 0), (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (0, 0
 ROWS_REGISTERS = {(2, 1): (56, 224)}
 ROWS_MAX_ACCUMULATORS = {(1, 1): 204, (2, 1): 204}
 READ_REGISTERS, TURN_REGISTERS = 20, 8  # for where C is read, and for whose turn it is
-GROUP_REGISTERS = 8  # for which group it is
+# For which group it is; and for rows that are stored one by one.
+GROUP_REGISTERS, RAGGED_REGISTERS = 8, 16
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,9 @@ class GemmConfig:
             return ROWS_MAX_ACCUMULATORS.get(key, 0)
         reads = self.form.addend == "read" and self.ctas_per_sm == 1
         others = READ_REGISTERS * reads + TURN_REGISTERS * self.tile.ping_pong
-        others += GROUP_REGISTERS * (self.form.grouping != "none")
+        if self.form.grouping != "none":
+            ragged = self.form.grouping in ("labels", "offsets")
+            others += RAGGED_REGISTERS if ragged else GROUP_REGISTERS
         return max(0, MAX_ACCUMULATORS.get(key, 0) - others)
 
     @property

@@ -140,7 +140,7 @@ struct MathWarpgroup {
 
     // The same of what a tile has: nothing where this warpgroup's rows do not exist, or only its first columns.
     __device__ __forceinline__ void accumulate_existing(Sum (&total)[P::kElements], uint32_t row, uint32_t column, uint32_t blocks) {
-        if (row >= end()) return pass_over(blocks);
+        if (!P::kGrouped && row >= cta.m()) return pass_over(blocks);
         if constexpr (C::kHalfColumns > 0) {
             if (is_narrow(column)) return accumulate_outer<typename C::Half, typename C::HalfOuter>(narrow(total), blocks);
         }
