@@ -37,7 +37,9 @@ _SPLIT = (
     (128, 64, 2, 1, 1, 1), (128, 96, 2, 1, 1, 1), (128, 96, 2, 2, 1, 1), (128, 96, 4, 1, 1, 1),
     (128, 128, 2, 1, 1, 1), (128, 136, 2, 1, 1, 1),
 )  # fmt: skip
-# Beyond them, of groups: ((BLOCK_M, BLOCK_N), (cluster_m, cluster_n)).
+# Of groups: tiles that were never the best of a sweep, and further ones that were, as
+# ((BLOCK_M, BLOCK_N), (cluster_m, cluster_n)).
+_NOT_GROUPED = {(128, 136), (128, 144), (128, 160), (256, 136), (256, 144)}
 _GROUPED = (((128, 128), (1, 2)),)
 # Tokens as columns: (split_k, ctas_per_sm) by BLOCK_M.
 _SWAPPED = {
@@ -50,7 +52,8 @@ _SWAPPED = {
 def candidates(device: DeviceSpec, form: Form = BLOCK_SCALED) -> tuple[GemmConfig, ...]:
     """Return all legal configurations of a form for a device, each with as many stages as fit."""
     tiles = list({"none": _direct, "rows": _rows}.get(form.promotion, _promoted)())
-    if form.grouping != "none":
+    if form.grouping != "none" and form.promotion in ("block", "unit"):
+        tiles = [tile for tile in tiles if tile.split_k > 1 or _shape(tile) not in _NOT_GROUPED]
         tiles += [GemmConfig(_tile(*shape), *shared, 0, _NO_STORE) for shape, shared in _GROUPED]
     found = (complete(replace(config, form=form), device) for config in tiles)
     return tuple(config for config in found if not reasons(config, device))
@@ -126,6 +129,10 @@ def suits(config: GemmConfig, problem: GemmProblem, num_sms: int) -> bool:
     tokens = problem.expected[1].m
     fits = next((n for n in widths if n >= tokens), None)
     return not config.swapped or config.tile.block_n == fits
+
+
+def _shape(config: GemmConfig) -> tuple[int, int]:
+    return config.tile.block_m, config.tile.block_n
 
 
 def _tile(block_m: int, block_n: int) -> TileConfig:

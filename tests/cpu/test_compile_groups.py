@@ -1,4 +1,4 @@
-"""Kernels of groups compile for sm_90a without spills, and run their MMAs as those of one product do."""
+"""Kernels of groups compile for sm_90a without spills; their loops are those of one product."""
 
 from __future__ import annotations
 

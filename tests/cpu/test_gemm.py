@@ -105,7 +105,9 @@ def test_each_form_of_a_call_has_its_plan(monkeypatch):
         deep_gemm.gemm_fp8_fp8_bf16_nt((a, sfa), (b, sfb), d)
         assert torch.equal(d, torch.zeros_like(d))
     wanted = [
-        (scales, False, static_b, None) for static_b in (False, True) for scales in ("block", "auto")
+        (scales, False, static_b, None)
+        for static_b in (False, True)
+        for scales in ("block", "auto")
     ]
     assert planned == wanted
 

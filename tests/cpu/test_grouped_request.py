@@ -338,7 +338,7 @@ def test_plans_follow_metadata_and_not_contents(monkeypatch):
     counts = found["counts"]
     for expected in (None, 0, -5, 0, 3, 4, 70, 128, 10**9):
         call(found, counts=counts.random_(0, M), expected_m=expected)
-    assert [grouping.rows_hint for grouping in planned] == [0, 4, 128]
+    assert [grouping.rows_hint for grouping in planned] == [0, 8, 128]
     call(found, counts=torch.zeros(G + 1, dtype=torch.int32))
     call(found, counts=None)
     assert [grouping.kind for grouping in planned[3:]] == ["masked", "batched"]
@@ -346,7 +346,7 @@ def test_plans_follow_metadata_and_not_contents(monkeypatch):
 
 def test_hints_have_few_values():
     assert [bucketed(value, 200) for value in (None, -1, 0, 1, 2, 3, 33, 64)] == [
-        0, 0, 0, 1, 2, 4, 64, 64,
+        0, 0, 0, 8, 8, 8, 40, 64,
     ]  # fmt: skip
     assert [bucketed(value, 200) for value in (65, 129, 200, 10**12)] == [128, 192, 256, 256]
     assert bucketed(5, 0) == 0
