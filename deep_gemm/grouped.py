@@ -57,7 +57,8 @@ def grouped_matmul(
         expected_m: rows to expect of a group that has any; any int. Only speed depends on it.
         zero_padding: offsets: zeros for the rows of D that the alignment puts behind a group
             that is not empty, up to M.
-        out_dtype, fast_accum, static_b: as of matmul().
+        out_dtype, fast_accum: as of matmul().
+        static_b: as of matmul(), but nothing is read early: the counts come first.
         layout: "nt", or "nn" for B as [G, K, N] with its scales transposed as well.
 
     Scales are float32 of any strides. sfa of an A [M, K] is one of matmul()'s; of an A [G, M, K] it

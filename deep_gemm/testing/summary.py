@@ -207,12 +207,12 @@ def other_comparisons(peers: Sequence[Row] = ()) -> list[Comparison]:
         Comparison("dense_bf16", "the faster of the two", fastest, 1.0),
         Comparison("dense_bf16", "the faster, M >= 256", fastest, worst=0.95, from_m=256),
         Comparison("wgrad", "TFLOPS", tflops, worst=1000.0),
-        Comparison("grouped_contiguous", UPSTREAM, upstream),
+        Comparison("grouped_contiguous", UPSTREAM, upstream, 1.05),
         Comparison("grouped_contiguous", "TFLOPS", tflops),
-        Comparison("grouped_masked", UPSTREAM, upstream),
+        Comparison("grouped_masked", UPSTREAM, upstream, 1.10),
         Comparison("grouped_masked", "TB/s of weights", weights_tbs),
-        Comparison("grouped_offsets", PADDED, versus("ours_labels_128")),
-        Comparison("k_grouped", "TFLOPS", tflops),
+        Comparison("grouped_offsets", PADDED, versus("ours_labels_128"), worst=2.0),
+        Comparison("k_grouped", "TFLOPS", tflops, worst=1000.0),
     ]
 
 

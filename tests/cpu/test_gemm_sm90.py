@@ -46,7 +46,7 @@ def operands_of(m: int, n: int, k: int, config: GemmConfig = PLAIN) -> Operands:
     """Lines of A, B, C and D apart by more than they hold, so that no stride is an extent."""
     form = config.form
     a, b = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
-    return Operands(m, n, k, a + 16, b + 32, n + 8, (1, m + 4), (7, 11), n + 12)
+    return Operands(m, n, k, a + 16, b + 32, n + 8, (1, m + 4, 0), (7, 11, 0), n + 12)
 
 
 def params_of(config: GemmConfig, operands: Operands, early: int = 0) -> GemmParams:

@@ -81,7 +81,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
 
 def planned(m: int, n: int, k: int, static_b: bool = False) -> plan.LaunchPlan:
     problem = GemmProblem.block_scaled(m, n, k, static_b)
-    operands = Operands(m, n, k, k, k, n, (1, m), (1, 1))
+    operands = Operands(m, n, k, k, k, n, (1, m, 0), (1, 1, 0))
     return plan.LaunchPlan(problem, operands, 0)
 
 
@@ -139,7 +139,7 @@ def test_both_maps_of_b_and_of_d_follow_their_address(seen: Seen) -> None:
 
 def test_c_and_the_factors_are_those_of_each_launch(seen: Seen) -> None:
     problem = sized("unit_scaled_read", 5, 4096, 7168)
-    operands = Operands(5, 4096, 7168, 7168, 7168, 4096, (1, 0), (2, 0), 4104)
+    operands = Operands(5, 4096, 7168, 7168, 7168, 4096, (1, 0, 0), (2, 0, 0), 4104)
     made = plan.LaunchPlan(problem, operands, 0)
     launch_at(made, others=(0x2000, 0x4000, 0x6000), factors=(-1.5, 0.25))
     _, params = seen.launches[-1]
@@ -156,7 +156,7 @@ def test_c_and_the_factors_are_those_of_each_launch(seen: Seen) -> None:
 def test_every_form_has_a_plan(seen: Seen, form: str) -> None:
     for m, n, k in ((5, 576, 7168), (300, 4096, 512)):
         problem = sized(form, m, n, k)
-        made = plan.LaunchPlan(problem, Operands(m, n, k, k, k, n, (1, m), (1, 1), n), 0)
+        made = plan.LaunchPlan(problem, Operands(m, n, k, k, k, n, (1, m, 0), (1, 1, 0), n), 0)
         assert made.config == select(problem, H200) and made.config.form == problem.form
         geometry, params = launched(made, seen)
         assert geometry.gridDimX % made.config.cluster == 0
