@@ -10,6 +10,7 @@ import pytest
 
 from deep_gemm.problem import GemmProblem
 from deep_gemm.testing import record, summary, timing
+from deep_gemm.testing.grouped_suite import GROUPED_SUITES
 from deep_gemm.testing.suites import SUITES
 
 from .script_kit import load_script
@@ -223,7 +224,7 @@ def outcomes(rows: list[dict[str, Any]], peers: Any = ()) -> dict[str, summary.O
 
 def test_every_kind_but_the_first_has_a_wish() -> None:
     wished = {one.kind for one in summary.other_comparisons() if one.wanted}
-    assert wished == set(SUITES) - {"dense_fp8"}
+    assert wished == set(SUITES) - {"dense_fp8"} | set(GROUPED_SUITES)
     assert summary.outcomes([row(1, 2.0, cublas=1.0, cublas_tensor=1.0)]) == []
 
 
