@@ -53,10 +53,11 @@ def time_calls(
 
 @dataclass(frozen=True)
 class Captured:
-    """A CUDA graph of so many calls."""
+    """A CUDA graph of so many calls, with the calls themselves: their tensors must outlive it."""
 
     graph: torch.cuda.CUDAGraph
     count: int
+    calls: tuple[Call, ...] = ()
 
     def replay(self) -> None:
         """Run all calls once."""
@@ -114,7 +115,7 @@ def capture(calls: Sequence[Call], target_ms: float = 8.0) -> Captured:
     with torch.cuda.graph(graph, stream=stream):
         for i in range(count):
             calls[i % len(calls)]()
-    return Captured(graph, count)
+    return Captured(graph, count, tuple(calls))
 
 
 def keep_busy(work: Call, least_ms: float) -> None:
