@@ -1,6 +1,6 @@
 // Runs cast kernels on the host. Reads a launch and its matrix, prints data, scales, the count of values
 // beyond the format, and what is left in scratch memory.
-#include "grid.h"
+#include "lanes.hpp"
 
 #include "deep_gemm/kernels/cast_block.cuh"
 #include "deep_gemm/kernels/cast_given.cuh"

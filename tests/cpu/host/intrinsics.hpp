@@ -7,7 +7,6 @@ static struct { unsigned x; } threadIdx;
 static inline unsigned __shfl_sync(unsigned, unsigned value, int) { return value; }
 static inline unsigned __ballot_sync(unsigned, bool holds) { return holds; }
 static inline bool __any_sync(unsigned, bool holds) { return holds; }
-static inline unsigned __reduce_or_sync(unsigned, unsigned value) { return value; }
 static inline unsigned __reduce_add_sync(unsigned, unsigned value) { return value; }
 static inline int __ffs(unsigned mask) { return __builtin_ffs(mask); }
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {

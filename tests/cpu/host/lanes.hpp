@@ -23,11 +23,6 @@ static unsigned __ballot_sync(unsigned, bool holds) {
     for (unsigned i = 0; i < 32; ++i) mask |= lanes[i] << i;
     return mask;
 }
-static unsigned __reduce_or_sync(unsigned, unsigned value) {
-    unsigned bits = 0;
-    for (unsigned one : of_lanes(value)) bits |= one;
-    return bits;
-}
 static bool __any_sync(unsigned mask, bool holds) { return __ballot_sync(mask, holds) != 0; }
 static unsigned __shfl_sync(unsigned, unsigned value, int lane) { return of_lanes(value).at(lane); }
 static int __ffs(unsigned mask) { return __builtin_ffs(mask); }

@@ -1,5 +1,5 @@
 // Runs the transpose on the host. Reads a shape, prints the rows of the result with what follows them.
-#include "grid.h"
+#include "lanes.hpp"
 
 #include "deep_gemm/kernels/transpose.cuh"
 
