@@ -133,7 +133,7 @@ def _calls(found: Mapping[str, Any]) -> str:
     if tests := found.get("tests"):
         sentences.append(
             f"GPU tests of this code: {tests['passed']} passed, {tests['failed']} failed, "
-            f"{tests['skipped']} skipped."
+            f"{tests['skipped']} skipped ({tests['command']})."
         )
     return " ".join(sentences)
 
