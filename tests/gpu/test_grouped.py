@@ -340,29 +340,28 @@ def test_a_second_stream(kind, seed):
         grouped_judge.judge(problem, drawn, exact=True)
 
 
-@pytest.mark.parametrize("form", ["block", "vectors, fast", "bf16"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
-def test_equal_calls_give_equal_bits(form, kind, seed):
-    rows = [90] * 4 if kind[0] == "batched" else [90, 0, 1, 200]
-    problem = grouped(replace(FORMS[form], n=2112, k=1000), kind[0], rows, *kind[1:])
-    drawn = grouped_problems.make(problem, rows, "cuda", generator(seed))
+def check_repeats(problem: GemmProblem, drawn: Drawn) -> None:
+    """Fail unless twenty calls more leave the bits of a first one, which is judged."""
     first = judged(problem, drawn)
     for _ in range(20):
         drawn.restore()
         grouped_judge.call(problem, drawn)
         assert_bitwise_equal(drawn.whole, first, "a repeated call")
+
+
+@pytest.mark.parametrize("form", ["block", "vectors, fast", "bf16"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
+def test_equal_calls_give_equal_bits(form, kind, seed):
+    rows = [90] * 4 if kind[0] == "batched" else [90, 0, 1, 200]
+    problem = grouped(replace(FORMS[form], n=2112, k=1000), kind[0], rows, *kind[1:])
+    check_repeats(problem, grouped_problems.make(problem, rows, "cuda", generator(seed)))
 
 
 @pytest.mark.parametrize("form", ["fp8 in place", "bf16"])
 def test_equal_calls_along_k_give_equal_bits(form, seed):
     ks = [400, 0, 16, 1024]
     problem = grouped(replace(ALONG_K[form], m=264, n=576), "k", ks)
-    drawn = grouped_problems.make(problem, ks, "cuda", generator(seed))
-    first = judged(problem, drawn)
-    for _ in range(20):
-        drawn.restore()
-        grouped_judge.call(problem, drawn)
-        assert_bitwise_equal(drawn.whole, first, "a repeated call")
+    check_repeats(problem, grouped_problems.make(problem, ks, "cuda", generator(seed)))
 
 
 # --- the host -----------------------------------------------------------------------------------
