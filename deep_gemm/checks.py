@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
-from .errors import ArgumentError
+from .errors import ArgumentError, UnsupportedError
 
 ALIGNMENT_BYTES = 16  # of base addresses and row pitches that TMA takes
 
@@ -38,6 +40,15 @@ def same_device(name: str, value: torch.Tensor, wanted: torch.device) -> None:
     """Check that a tensor lies where the others do."""
     if value.device != wanted:
         raise ArgumentError(name, "device", wanted, value.device, f"move it with .to('{wanted}')")
+
+
+def served_device(tensors: Mapping[str, torch.Tensor | None], wanted: torch.device) -> None:
+    """Check that those tensors there are lie on one device, of a kind that is served."""
+    for name, value in tensors.items():
+        if value is not None:
+            same_device(name, value, wanted)
+    if wanted.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"tensors on {wanted}", ["CPU and CUDA devices are served"])
 
 
 def rows_contiguous(name: str, value: torch.Tensor) -> None:

@@ -45,7 +45,7 @@ def grouped_matmul(
             before, has no rows; ends beyond M are cut to M. Rows of D outside of groups stay as
             they are (see zero_padding).
         counts [G]: A [G, M, K]; how many rows of each are valid, cut to 0..M. The other rows of D
-            are undefined.
+            stay as they are.
         None of them: A [G, M, K], all valid.
 
     Arguments:
@@ -158,7 +158,7 @@ def group_options(
 def bucketed(expected: SupportsIndex | None, rows: int) -> int:
     """Return a hint of rows, of which there are few values, so that few launch plans arise.
 
-    It is cut to 0..rows, and rounded up to a multiple of 8, or above 64 of 64.
+    It is cut to 0..rows, and rounded up to a multiple of 8, or to one of four values an octave.
     """
     if expected is None:
         return 0
@@ -169,7 +169,7 @@ def bucketed(expected: SupportsIndex | None, rows: int) -> int:
     except TypeError:
         remedy = "it is a hint, known to the host"
         raise ArgumentError("expected_m", "type", "int", type(expected).__name__, remedy) from None
-    step = 64 if cut > 64 else 8
+    step = max(8, 1 << (cut - 1).bit_length() >> 3)
     return -(-cut // step) * step
 
 

@@ -13,7 +13,6 @@ import torch
 
 from . import checks, request_groups
 from .dtypes import DType
-from .errors import UnsupportedError
 from .problem import GemmProblem, Grouping
 from .request_scales import Side, exact_factors, operand_dtypes, output_dtype, recipes
 
@@ -68,12 +67,7 @@ def problem_of(t: Tensors, options: Options, alpha: float, beta: float) -> GemmP
         checks.dtype("c", checks.tensor("c", t.c), t.d.dtype, "C has D's type")
         checks.shape("c", t.c, (m, n))
     exact_factors(d_dtype, alpha, beta, t.c is not None)
-    for name in ("sfa", "b", "sfb", "c", "d"):
-        value = getattr(t, name)
-        if value is not None:
-            checks.same_device(name, value, t.a.device)
-    if t.a.device.type not in ("cpu", "cuda"):
-        raise UnsupportedError(f"tensors on {t.a.device}", ["CPU and CUDA devices are served"])
+    checks.served_device(t._asdict(), t.a.device)
     for name in ("c", "d"):
         if getattr(t, name) is not None:
             checks.rows_contiguous(name, getattr(t, name))

@@ -78,7 +78,7 @@ def problem_of(
     exact_factors(d_dtype, alpha, beta, adds=False)
     _check_addend(t, along_k, beta)
     _check_groups(t, grouping)
-    _check_devices(t)
+    checks.served_device(t._replace(groups=None)._asdict(), t.a.device)
     a_major, b_major = _majors(t, grouping, a_dtype)
     problem = GemmProblem(
         m, n, k, a_dtype, b_dtype, d_dtype, scale_a, scale_b,
@@ -162,15 +162,6 @@ def _check_groups(t: Tensors, grouping: Grouping) -> None:
     checks.same_device(name, checks.tensor(name, value), t.a.device)
     if value is not None and not value.is_contiguous():
         raise ArgumentError(name, "stride", 1, value.stride(0), "pass it .contiguous()")
-
-
-def _check_devices(t: Tensors) -> None:
-    for name in ("sfa", "b", "sfb", "c", "d"):
-        value = getattr(t, name)
-        if value is not None:
-            checks.same_device(name, value, t.a.device)
-    if t.a.device.type not in ("cpu", "cuda"):
-        raise UnsupportedError(f"tensors on {t.a.device}", ["CPU and CUDA devices are served"])
 
 
 def _majors(t: Tensors, grouping: Grouping, a: DType) -> tuple[str, str]:

@@ -39,7 +39,9 @@ _SPLIT = (
 )  # fmt: skip
 # Of groups: tiles that were never the best of a sweep, and further ones that were, as
 # ((BLOCK_M, BLOCK_N), (cluster_m, cluster_n)).
-_NOT_GROUPED = {(128, 136), (128, 144), (128, 160), (256, 136), (256, 144)}
+_NOT_GROUPED = {
+    (64, 136), (64, 144), (128, 136), (128, 144), (128, 160), (256, 136), (256, 144),
+}  # fmt: skip
 _GROUPED = (((128, 128), (1, 2)),)
 # Tokens as columns: (split_k, ctas_per_sm) by BLOCK_M.
 _SWAPPED = {

@@ -27,6 +27,7 @@ K_BLOCK_CYCLES = {
     (192, 96): 690, (192, 128): 830,
     (256, 128): 1380, (256, 136): 1440, (256, 144): 1480,
 }  # fmt: skip
+GROUPED_K_BLOCK_CYCLES = {(192, 128): 790}  # another, where there are groups
 SWAPPED_K_BLOCK_CYCLES = {
     (64, 8): 138, (64, 16): 130, (64, 32): 117,
     (128, 8): 269, (128, 16): 264, (128, 32): 305,
@@ -86,6 +87,7 @@ class Fit:
     block_cycles: of a k-block, for waiting, starting and ending its MMAs.
     shared_bytes: per cycle, into the shared memory of an SM and out of it together.
     reread: share by which reads of weights are slower for every further cluster that reads them.
+    beside: share by which all reads are slower for as many rows of A as of B in a tile.
     """
 
     fixed_us: float
@@ -111,6 +113,7 @@ class Fit:
     slab_cycles: float = 0.0
     reread: float = 0.0
     column_cluster_cycles: float = 0.0
+    beside: float = 0.0
 
 
 PROMOTED = Fit(
@@ -131,11 +134,12 @@ DIRECT = Fit(
 
 # Of groups: fitted to products with block scales, each swept in turns and after a rest.
 GROUPED = replace(
-    PROMOTED, cluster_cycles=43, column_cluster_cycles=0, tile_cycles=567, tile_area_cycles=359,
-    power_flops=1.7e9, power_per_row=12, reread=0.56, last_store=1.33,
+    PROMOTED, resident_us=0.4, cluster_cycles=42, column_cluster_cycles=19, small_cluster_cycles=52,
+    tile_cycles=1210, tile_area_cycles=1020, power_flops=1.82e9, power_per_row=10.5,
+    last_store=0.44, sm_bytes=59e3, reread=0.093, beside=0.052,
 )  # fmt: skip
-# Sizes of groups around the expected one, where they may be any.
-SPREAD = (0.7, 0.85, 1.0, 1.15, 1.3)
+# Sizes of groups around the expected one, where they may be any; and around one that is but a mean.
+SPREAD, WIDE_SPREAD = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3), (0.15, 0.5, 0.85, 1.15, 1.5, 1.85)
 
 
 def _fit(config: GemmConfig) -> Fit:
@@ -215,10 +219,17 @@ def _both(sharpness: int, *times: float) -> float:
 
 def _tiles(problem: GemmProblem, config: GemmConfig) -> int:
     count, one = problem.expected
-    sizes = SPREAD if problem.form.grouping in ("masked", "offsets") else (1.0,)
+    sizes = _sizes(problem)
     spread = (replace(one, m=max(1, int(one.m * size))) for size in sizes)
     tiles = sum(math.prod(cluster_counts(of_size, config)) for of_size in spread)
     return -(-count * tiles // len(sizes))
+
+
+def _sizes(problem: GemmProblem) -> tuple[float, ...]:
+    of = problem.grouping
+    if of is None or of.kind not in ("masked", "offsets"):
+        return (1.0,)
+    return SPREAD if of.rows_hint else WIDE_SPREAD
 
 
 def _longest(problem: GemmProblem, config: GemmConfig, slots: int) -> float:
@@ -239,6 +250,8 @@ def _compute_cycles(config: GemmConfig) -> float:
     if config.form.promotion == "none":
         return DIRECT_K_BLOCK_CYCLES.get(shape) or _direct_cycles(*shape)
     table = ROWS_K_BLOCK_CYCLES if config.form.promotion == "rows" else K_BLOCK_CYCLES
+    if table is K_BLOCK_CYCLES and config.form.grouping != "none":
+        table = table | GROUPED_K_BLOCK_CYCLES
     known = (SWAPPED_K_BLOCK_CYCLES if config.swapped else table).get(shape)
     # Outside the tables: the MMAs, half again.
     return known or 1.5 * shape[0] * shape[1] / 32 + 100
@@ -287,6 +300,8 @@ def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, slo
     moved = problem.bytes - _last_output_bytes(problem, waves) + _padding_bytes(problem, config)
     count, one = problem.expected
     readers = -(-one.m // (config.tile.block_m * config.cluster_m)) if not config.swapped else 1
+    # Blocks of labels are walked side by side, whichever groups they are of.
+    readers = 1 if problem.form.grouping == "labels" else readers
     weights = count * one.n * one.k * one.b_dtype.bytes
     moved += _fit(config).reread * min(readers - 1, 3) * weights
     # The last wave may be too few CTAs to draw the full rate.
@@ -295,17 +310,24 @@ def _memory_us(problem: GemmProblem, config: GemmConfig, device: DeviceSpec, slo
     rate = min(device.hbm_bytes_per_us, last * config.cluster * _fit(config).sm_bytes)
     moved *= 1 + last / tiles * (device.hbm_bytes_per_us / rate - 1)
     us = moved / device.hbm_bytes_per_us * (1 + _fit(config).camping * camping)
+    of_weights = config.tile.block_m if config.swapped else config.tile.block_n
+    us *= 1 + _fit(config).beside * min(_boxed_tokens(config, one.m), config.tokens) / of_weights
     return us + _fit(config).last_tile * _tile_cycles(config) / CLOCK_MHZ
 
 
 def _padding_bytes(problem: GemmProblem, config: GemmConfig) -> float:
-    """Return what is read and written of rows behind those of a stacked group, in its tiles."""
+    """Return what is read of rows behind those of a stacked group, in boxes that have some."""
     count, one = problem.expected
     if problem.grouping is None or not problem.grouping.stacked:
         return 0.0
-    tokens = config.tokens
-    padding = min(-(-one.m // tokens) * tokens, problem.m) - one.m
-    return count * padding * (one.k * one.a_dtype.bytes + one.n * one.d_dtype.bytes)
+    padding = min(_boxed_tokens(config, one.m), problem.m) - one.m
+    return float(count * padding * one.k * one.a_dtype.bytes)
+
+
+def _boxed_tokens(config: GemmConfig, tokens: int) -> int:
+    """Return how many rows of A are loaded where so many exist."""
+    box = config.some_boxes[config.swapped] or config.tokens
+    return -(-tokens // box) * box
 
 
 def _last_output_bytes(problem: GemmProblem, waves: int) -> float:

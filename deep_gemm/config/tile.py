@@ -27,8 +27,10 @@ REGISTERS = {(1, 1): (0, 0), (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (0, 0
 ROWS_REGISTERS = {(2, 1): (56, 224)}
 ROWS_MAX_ACCUMULATORS = {(1, 1): 204, (2, 1): 204}
 READ_REGISTERS, TURN_REGISTERS = 20, 8  # for where C is read, and for whose turn it is
-# For which group it is; and for rows that are stored one by one.
+# For which group it is; and for rows that are stored one by one, of these groups.
 GROUP_REGISTERS, RAGGED_REGISTERS = 8, 16
+RAGGED = ("labels", "offsets", "masked")
+TOKEN_BOXES = 4  # at most, of which those with tokens of a group are loaded
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,16 @@ class GemmConfig:
         return WAVE_M * (self.tile.num_math_warpgroups == 2), half * bool(whole)
 
     @property
+    def some_boxes(self) -> tuple[int, int]:
+        """Rows and columns of a TMA box where a tile's come in several, and those are left out of
+        which none exist; 0: one box for each CTA that shares them."""
+        rows, columns = self.half_tile
+        if self.form.grouping not in ("offsets", "masked") or self.ctas_per_sm > 1:
+            return rows, columns
+        some = max(8, self.tokens // TOKEN_BOXES)
+        return (0, some) if self.swapped else (some, columns)
+
+    @property
     def partials(self) -> int:
         """Partial sums in turn: 2 where registers allow, so that promotion overlaps MMAs; 0 where
         sums stay in the tensor core."""
@@ -190,8 +202,7 @@ class GemmConfig:
         reads = self.form.addend == "read" and self.ctas_per_sm == 1
         others = READ_REGISTERS * reads + TURN_REGISTERS * self.tile.ping_pong
         if self.form.grouping != "none":
-            ragged = self.form.grouping in ("labels", "offsets")
-            others += RAGGED_REGISTERS if ragged else GROUP_REGISTERS
+            others += RAGGED_REGISTERS if self.form.grouping in RAGGED else GROUP_REGISTERS
         return max(0, MAX_ACCUMULATORS.get(key, 0) - others)
 
     @property

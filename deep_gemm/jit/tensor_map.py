@@ -6,10 +6,11 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from . import driver
 
+T = TypeVar("T", bound=ctypes.Structure)
 SIZE = 128  # bytes of a CUtensorMap
 ALIGNMENT = 64  # of its address, on the host as on the device
 
@@ -68,6 +69,14 @@ class TensorMap:
         if code:
             detail = f"{self}, device_address={device_address:#x}, host_address={host_address:#x}"
             driver.check(code, "cuTensorMapEncodeTiled", detail)
+
+
+def aligned(kind: type[T], size: int) -> tuple[T, int]:
+    """Return a ctypes object of so many bytes where a descriptor may begin, and its address."""
+    storage = ctypes.create_string_buffer(size + ALIGNMENT)
+    start = ctypes.addressof(storage)
+    offset = -start % ALIGNMENT
+    return kind.from_buffer(storage, offset), start + offset  # keeps the storage
 
 
 def patch(host_address: int, device_address: int) -> None:

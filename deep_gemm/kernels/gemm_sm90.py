@@ -66,6 +66,7 @@ class GemmParams(ctypes.Structure):
         ("sfb_stride_group", ctypes.c_int64),
         ("c_stride", ctypes.c_int64),
         ("d_stride", ctypes.c_int64),
+        ("d_stride_group", ctypes.c_int64),
         ("alpha", ctypes.c_float),
         ("beta", ctypes.c_float),
         ("m", ctypes.c_uint32),
@@ -178,9 +179,9 @@ def _box_rows(config: GemmConfig, operands: Operands) -> tuple[int, int]:
     """
     extents = config.oriented(operands.m, operands.n)
     rows, columns = (
-        half or _box(block, sharers, extent, major)
-        for half, block, sharers, extent, major in zip(
-            config.half_tile,
+        some or _box(block, sharers, extent, major)
+        for some, block, sharers, extent, major in zip(
+            config.some_boxes,
             (config.tile.block_m, config.main_n),
             (config.cluster_n, config.cluster_m),
             extents,
@@ -198,10 +199,14 @@ def _box(block: int, sharers: int, extent: int, major: str) -> int:
 
 
 def _boxes(config: GemmConfig) -> tuple[int, int]:
-    """Return how many boxes of A and of B make up a stage: one of each CTA that shares it, or two
-    halves, whoever loads them."""
+    """Return how many boxes of A and of B make up a stage: one of each CTA that shares it, or those
+    of which only some are loaded, whoever does."""
+    extents = (config.tile.block_m, config.main_n)
     sharers = (config.cluster_n, config.cluster_m)
-    rows, columns = (2 if half else n for half, n in zip(config.half_tile, sharers, strict=True))
+    rows, columns = (
+        extent // some if some else count
+        for some, extent, count in zip(config.some_boxes, extents, sharers, strict=True)
+    )
     return (columns, rows) if config.swapped else (rows, columns)
 
 
@@ -216,6 +221,7 @@ def fill_params(
     boxes_a, boxes_b = _boxes(config)
     params.m, params.n, params.k = operands.m, operands.n, operands.k
     params.c_stride, params.d_stride = operands.stride_c, operands.stride_d
+    params.d_stride_group = operands.group_strides[2]
     params.sfa_stride_m, params.sfa_stride_k, params.sfa_stride_group = operands.stride_sfa
     params.sfb_stride_n, params.sfb_stride_k, params.sfb_stride_group = operands.stride_sfb
     rows = rows_a * boxes_a + rows_b * boxes_b + config.extra_n
@@ -285,8 +291,9 @@ def _constants(config: GemmConfig) -> dict[str, int | str]:
         "kExtraN": config.extra_n,
         "kRestColumns": config.rest_n,
         "kPieceN": config.piece_n,
-        "kHalfRows": config.half_tile[0],
         "kHalfColumns": config.half_tile[1],
+        "kSomeRows": config.some_boxes[0],
+        "kSomeColumns": config.some_boxes[1],
         "kMathWarpgroups": config.tile.num_math_warpgroups,
         "kPartials": config.partials,
         "kPingPong": int(config.tile.ping_pong),

@@ -15,6 +15,12 @@ from . import simple
 MAP_BYTES = 2 * tensor_map.SIZE  # of a group: A's and B's
 
 
+class _Template(ctypes.Structure):
+    """A map in memory of the host."""
+
+    _fields_ = [("bytes", ctypes.c_byte * tensor_map.SIZE)]
+
+
 class GroupMapsParams(ctypes.Structure):
     """GroupMapsParams of the kernel, field by field; the kernel asserts the size."""
 
@@ -47,17 +53,6 @@ def variant(k_major: bool, element_bytes: int) -> simple.Variant:
     )
 
 
-class _Template:
-    """A map in aligned memory of the host."""
-
-    def __init__(self) -> None:
-        self._storage = ctypes.create_string_buffer(tensor_map.SIZE + tensor_map.ALIGNMENT)
-        start = ctypes.addressof(self._storage)
-        offset = -start % tensor_map.ALIGNMENT
-        self.address = start + offset
-        self.bytes = (ctypes.c_byte * tensor_map.SIZE).from_buffer(self._storage, offset)
-
-
 class GroupMaps:
     """Makes the maps of every group on the device, from two that describe the whole buffers."""
 
@@ -71,7 +66,8 @@ class GroupMaps:
             raise ValueError("a problem without groups")
         k_major, size = problem.form.a_major == "k", maps[0].dtype_bytes
         self._kernel = simple.kernel(variant(k_major, size), device)
-        self._described, self._templates = maps, tuple(_Template() for _ in maps)
+        self._described = maps
+        self._templates = [tensor_map.aligned(_Template, tensor_map.SIZE) for _ in maps]
         self._k_bytes = [
             described.outer * size if k_major else described.outer_stride_bytes
             for described in maps
@@ -82,13 +78,13 @@ class GroupMaps:
     def __call__(self, a: int, b: int, extents: int) -> torch.Tensor:
         """Launch, with the addresses of A, B and the groups' extents; return the maps' memory."""
         if not self._encoded:
-            for described, address, template in zip(
+            for described, address, (_, place) in zip(
                 self._described, (a, b), self._templates, strict=True
             ):
-                described.encode(address, template.address)
+                described.encode(address, place)
             self._encoded = True
         maps = torch.empty(self._groups * MAP_BYTES, dtype=torch.uint8, device=self._device)
-        templates = (template.bytes for template in self._templates)
+        templates = (template.bytes for template, _ in self._templates)
         values = (*templates, a, b, maps.data_ptr(), extents, *self._k_bytes, self._total)
         self._kernel.launch(self._groups, *values)
         return maps

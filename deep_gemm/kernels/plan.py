@@ -6,7 +6,6 @@ text, hashes no source and allocates nothing.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 
@@ -61,7 +60,7 @@ class LaunchPlan:
             print(f"deep_gemm: {problem.describe()}: {self.config.describe()}", file=sys.stderr)
         function = load(self.config, device_index, may_load)
         self._lock = threading.Lock()
-        self._storage, self._params, self._base = _aligned_params()
+        self._params, self._base = tensor_map.aligned(GemmParams, gemm_sm90.PARAMS_BYTES)
         resident = _resident_clusters(function, self.config, num_sms)
         walk = raster(problem, self.config, resident)
         grid = min(resident, most_clusters(problem, self.config)) * self.config.cluster
@@ -94,20 +93,22 @@ class LaunchPlan:
         others: tuple[int, int, int],
         factors: tuple[float, float],
         stream: int,
-        groups: tuple[int, int] = (0, 0),
+        groups: tuple[int, int] | None = None,
     ) -> None:
         """Launch on a stream handle with the tensors' device addresses.
 
         operands: of A, B and D, 16-byte aligned, their strides those the plan was made for.
         others: of the scales of A and of B and of C; 0 where the form has none.
         factors: alpha and beta.
-        groups: of what says which rows belong to which, and of groups' own maps of A and B.
+        groups: of what says which rows belong to which, and of groups' own maps of A and B; None
+            where nothing does.
         """
         with self._lock:
             params = self._params
             params.sfa, params.sfb, params.c = others
-            params.d = operands[2]
-            params.groups.of, params.group_maps = groups
+            if groups is not None:
+                params.d = operands[2]
+                params.groups.of, params.group_maps = groups
             params.alpha, params.beta = factors
             try:
                 self._point_at(operands)
@@ -129,14 +130,6 @@ class LaunchPlan:
                     for _, place in maps:
                         tensor_map.patch(place, address)
         self._addresses = wanted
-
-
-def _aligned_params() -> tuple[ctypes.Array[ctypes.c_char], GemmParams, int]:
-    """Return a parameter block at an aligned address: its storage, the struct, the address."""
-    storage = ctypes.create_string_buffer(gemm_sm90.PARAMS_BYTES + tensor_map.ALIGNMENT)
-    start = ctypes.addressof(storage)
-    offset = -start % tensor_map.ALIGNMENT
-    return storage, GemmParams.from_buffer(storage, offset), start + offset
 
 
 def _resident_clusters(function: Function, config: GemmConfig, num_sms: int) -> int:

@@ -50,7 +50,7 @@ def fp8_gemm_nt(
 
     Requirements, costs and errors as matmul(); packed FP4 operands raise UnsupportedError.
     """
-    options = _options(recipe, recipe_a, recipe_b, compiled_dims, static_b)
+    options = options_of(recipe, recipe_a, recipe_b, compiled_dims, static_b)
     _fp8_gemm("nt", a, b, d, c, options)
 
 
@@ -68,7 +68,7 @@ def fp8_gemm_nn(
     static_b: bool = False,
 ) -> None:
     """Write D = A @ B + C: fp8_gemm_nt() with B as [K, N] and its scales transposed as well."""
-    options = _options(recipe, recipe_a, recipe_b, compiled_dims, static_b)
+    options = options_of(recipe, recipe_a, recipe_b, compiled_dims, static_b)
     _fp8_gemm("nn", a, b, d, c, options)
 
 
@@ -86,7 +86,7 @@ def fp8_gemm_tn(
     static_b: bool = False,
 ) -> None:
     """Write D = A^T @ B + C: fp8_gemm_nt() with A as [K, M], B as [K, N], scales likewise."""
-    options = _options(recipe, recipe_a, recipe_b, compiled_dims, static_b)
+    options = options_of(recipe, recipe_a, recipe_b, compiled_dims, static_b)
     _fp8_gemm("tn", a, b, d, c, options)
 
 
@@ -104,7 +104,7 @@ def fp8_gemm_tt(
     static_b: bool = False,
 ) -> None:
     """Write D = A^T @ B^T + C: fp8_gemm_nt() with A as [K, M] and its scales transposed as well."""
-    options = _options(recipe, recipe_a, recipe_b, compiled_dims, static_b)
+    options = options_of(recipe, recipe_a, recipe_b, compiled_dims, static_b)
     _fp8_gemm("tt", a, b, d, c, options)
 
 
@@ -133,7 +133,7 @@ def unpack_fp8(name: str, pair: Pair) -> tuple[torch.Tensor, torch.Tensor]:
     return data, scale
 
 
-def _options(
+def options_of(
     recipe: Recipe | None,
     recipe_a: Granularity | None,
     recipe_b: Granularity | None,

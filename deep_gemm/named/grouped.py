@@ -14,7 +14,7 @@ from ..errors import ArgumentError, UnsupportedError
 from ..gemm import Pair, gemm
 from ..grouped import bucketed, group_options, turned_stack
 from ..request import Options, Tensors
-from .fp8 import Granularity, Recipe, _options, check_compiled_dims, unpack_fp8
+from .fp8 import Granularity, Recipe, check_compiled_dims, options_of, unpack_fp8
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
     Which rows are written, requirements, costs and errors as grouped_matmul(), which takes all
     other types and scales.
     """
-    options = _options(recipe, recipe_a, recipe_b, compiled_dims, static_b)
+    options = options_of(recipe, recipe_a, recipe_b, compiled_dims, static_b)
     groups = one_of("grouped_layout", grouped_layout, "m_indices", m_indices)
     psum = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
     _contiguous("nt", unpack_fp8("a", a), unpack_fp8("b", b), d, groups, psum, options)
@@ -85,7 +85,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
 
     A B that is stored so, with N contiguous, is copied first.
     """
-    options = _options(recipe, recipe_a, recipe_b, compiled_dims, static_b)
+    options = options_of(recipe, recipe_a, recipe_b, compiled_dims, static_b)
     groups = one_of("grouped_layout", grouped_layout, "m_indices", m_indices)
     psum = use_psum_layout, ensure_zero_padding, None
     _contiguous("nn", unpack_fp8("a", a), unpack_fp8("b", b), d, groups, psum, options)
@@ -115,8 +115,8 @@ def m_grouped_fp8_gemm_nt_masked(
         b: (B the same [G, N, K], sfb float32 [G, ceil(N / 128), ceil(K / 128)], or with the recipe
             (1, 1, 128) [G, N, ceil(K / 128)]).
         d: bfloat16, float16 or float32 [G, M, N], written in place. M may be any.
-        masked_m: int32 [G] on the same device: valid rows, the first ones. Rows behind them are
-            undefined in D, and may hold anything in A.
+        masked_m: int32 [G] on the same device: valid rows, the first ones. Rows behind them
+            stay as they are in D, and may hold anything in A.
         expected_m: rows to expect of a group that has any; any int, as only speed depends on it.
         recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as of fp8_gemm_nt().
         enable_overlap: True raises UnsupportedError: there are no signals of finished blocks.
@@ -128,7 +128,7 @@ def m_grouped_fp8_gemm_nt_masked(
     if enable_overlap:
         reason = "blocks are not signalled one by one; set_num_sms() leaves SMs to other kernels"
         raise UnsupportedError("enable_overlap=True", [reason])
-    options = _options(recipe, recipe_a, recipe_b, compiled_dims, static_b)
+    options = options_of(recipe, recipe_a, recipe_b, compiled_dims, static_b)
     _masked(unpack_fp8("a", a), unpack_fp8("b", b), d, masked_m, expected_m, options)
 
 

@@ -23,7 +23,7 @@ HALF = 64  # rows of a block of labels that are computed, or zeros, together
 class Span:
     """Rows [first, end) of D, or of D[group] where it is stacked, and what a call makes of them.
 
-    what: "computed", "zeros", or "undefined". Rows of no span stay as they are.
+    what: "computed" or "zeros". Rows of no span stay as they are.
     """
 
     group: int
@@ -47,7 +47,6 @@ def spans(problem: GemmProblem, groups: Sequence[int] | None) -> Iterator[Span]:
         for group in range(grouping.groups):
             count = min(max((groups or [])[group], 0), m) if masked else m
             yield Span(group, 0, count)
-            yield Span(group, count, m, "undefined")
 
 
 def _spans_of_labels(grouping: Grouping, labels: Sequence[int], m: int) -> Iterator[Span]:
@@ -105,9 +104,8 @@ def judge(problem: GemmProblem, drawn: Drawn, *, exact: bool = False) -> None:
     """Raise AssertionError unless D is what a call is to make of what drawn.before holds.
 
     Computed rows of each group are compared with the float64 product within its bound, exact ones
-    and integers with the CPU backend bit for bit; zeros must be zeros; rows of no group, and
-    canaries, untouched. On the CPU rows behind a group's count are untouched as well. What the
-    int32 tensor holds now is what counts.
+    and integers with the CPU backend bit for bit; zeros must be zeros; rows of no group, those
+    behind a group's count, and canaries, untouched. What the int32 tensor holds now is what counts.
 
     Synchronizes, and costs as numerics.reference_and_bound_of() of every group.
     """
@@ -118,9 +116,8 @@ def judge(problem: GemmProblem, drawn: Drawn, *, exact: bool = False) -> None:
     left = torch.ones(len(drawn.whole), dtype=torch.bool, device=drawn.whole.device)
     for span in spans(problem, listed):
         place = _place(problem, drawn, span)
-        if span.what != "undefined" or drawn.whole.is_cuda:
-            left[place] = False
-        if place.start == place.stop or span.what == "undefined":
+        left[place] = False
+        if place.start == place.stop:
             continue
         where = f"{problem.describe()}: group {span.group}, rows {span.first} to {span.end}"
         if span.what == "zeros":

@@ -336,7 +336,7 @@ def test_plans_follow_metadata_and_not_contents(monkeypatch):
     found = tensors("counts")
     found["a"] = found["a"].as_subclass(OnGpu)
     counts = found["counts"]
-    for expected in (None, 0, -5, 0, 3, 4, 70, 128, 10**9):
+    for expected in (None, 0, -5, 0, 3, 4, 120, 128, 10**9):
         call(found, counts=counts.random_(0, M), expected_m=expected)
     assert [grouping.rows_hint for grouping in planned] == [0, 8, 128]
     call(found, counts=torch.zeros(G + 1, dtype=torch.int32))
@@ -348,7 +348,12 @@ def test_hints_have_few_values():
     assert [bucketed(value, 200) for value in (None, -1, 0, 1, 2, 3, 33, 64)] == [
         0, 0, 0, 8, 8, 8, 40, 64,
     ]  # fmt: skip
-    assert [bucketed(value, 200) for value in (65, 129, 200, 10**12)] == [128, 192, 256, 256]
+    assert [bucketed(value, 200) for value in (65, 96, 97, 129, 200, 10**12)] == [
+        80, 96, 112, 160, 224, 224,
+    ]  # fmt: skip
+    assert [bucketed(value, 5000) for value in (256, 257, 513, 1025, 5000)] == [
+        256, 320, 640, 1280, 5120,
+    ]  # fmt: skip
     assert bucketed(5, 0) == 0
 
 

@@ -289,22 +289,20 @@ struct MathWarpgroup {
         else ptx::tma_store(map, smem, inner, outer);
     }
 
-    // Whether so many rows of D are not all this tile's tokens: they are then stored one by one, lest the next group's be
-    // written, or with zeros.
-    __device__ __forceinline__ bool is_ragged(uint32_t row, uint32_t rows) const {
-        return (C::kGrouping == scheduler::kOffsets || C::kGrouping == scheduler::kLabels) && row + rows > end();
-    }
+    // Whether so many rows of D are not all this tile's tokens.
+    __device__ __forceinline__ bool is_ragged(uint32_t row, uint32_t rows) const { return P::kStoresRows && row + rows > end(); }
 
     // Stores the rows of a box in shared memory that are this tile's, 16 bytes a thread; zeros for those without tokens.
     template <uint32_t kBytes>
     __device__ __forceinline__ void store_rows(uint32_t smem, uint32_t row, uint32_t column, uint32_t rows) const {
         constexpr uint32_t kUnit = 16 / sizeof(Out), kUnits = kBytes / 16;
+        Out* d = static_cast<Out*>(cta.params.d) + (P::kStacksOutput ? group * cta.params.d_stride_group : 0);
         for (uint32_t i = thread; i < rows * kUnits; i += kWarpgroupThreads) {
             const uint32_t r = row + i / kUnits, c = column + i % kUnits * kUnit;
             if (r >= stored_end() || c >= cta.n()) continue;
             int unit[4] = {};
             if (r < end()) ptx::load_shared(smem + epilogue::swizzle<kBytes>(i * 16), unit);
-            ptx::store_global(static_cast<Out*>(cta.params.d) + r * cta.params.d_stride + c, unit);
+            ptx::store_global(d + r * cta.params.d_stride + c, unit);
         }
     }
 

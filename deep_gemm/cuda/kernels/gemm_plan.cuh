@@ -31,7 +31,7 @@ struct GemmParams {
     const TensorMap* group_maps;  // of A and B of every group, where K belongs to groups
     int64_t sfa_stride_m, sfa_stride_k, sfa_stride_group;
     int64_t sfb_stride_n, sfb_stride_k, sfb_stride_group;
-    int64_t c_stride, d_stride;
+    int64_t c_stride, d_stride, d_stride_group;
     float alpha, beta;
     uint32_t m, n, k;
     uint32_t stage_bytes;          // that the TMA boxes of A and B bring to one stage
@@ -78,6 +78,9 @@ struct Plan {
     static constexpr bool kStacksTokens = C::kGrouping == scheduler::kMasked || C::kGrouping == scheduler::kBatched;
     static constexpr bool kStacksWeights = kGrouped && C::kGrouping != scheduler::kAlongK;
     static constexpr bool kStacksOutput = kStacksTokens || C::kGrouping == scheduler::kAlongK;
+
+    // Where a tile's last tokens are followed by rows of D that it may not write: those that it may are stored one by one.
+    static constexpr bool kStoresRows = C::kGrouping == scheduler::kLabels || C::kGrouping == scheduler::kOffsets || C::kGrouping == scheduler::kMasked;
 
     static constexpr bool kPrefetchesSum = C::kAddend == kReduce && !C::kSwapped && C::kSplitK == 1;
     static constexpr uint32_t kExtra = C::kExtraN, kMain = C::kBlockN - kExtra;
@@ -135,7 +138,6 @@ struct Plan {
     static_assert(kExtra == 0 || (kExtra <= kPiece && (Exchange<float>::kOwners - 1) * kPiece <= kMain), "a box lies in one part");
     static_assert(C::kAddend == kNoAddend || C::kBlockN % kPiece == 0, "two owners of a column would both add to it");
     static_assert(C::kAddend != kReduce || sizeof(Out) == 4);
-    static_assert(C::kHalfRows == 0 || (C::kPromotion == kRows && kWaves == 1 && C::kHalfRows * 2 == C::kBlockM), "a warpgroup's rows");
     static_assert(C::kHalfColumns == 0 || (C::kPromotion == kRows && C::kSplitK == 1 && C::kRestColumns == 0));
     static_assert(C::kHalfColumns % C::kBoxColumns == 0, "whole boxes of output");
 };

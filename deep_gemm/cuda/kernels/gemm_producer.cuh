@@ -13,7 +13,7 @@ namespace deep_gemm {
 template <class C, bool kOfRows>
 struct OperandLoader {
     static constexpr uint32_t kSharers = kOfRows ? C::kClusterN : C::kClusterM;
-    static constexpr uint32_t kShare = (kOfRows ? C::kBlockM : Plan<C>::kMain) / kSharers;
+    static constexpr uint32_t kExtent = kOfRows ? C::kBlockM : Plan<C>::kMain, kShare = kExtent / kSharers;
     static constexpr bool kMnMajor = kOfRows ? C::kRowsMnMajor : C::kColumnsMnMajor;
     static_assert(!kMnMajor || kSharers == 1 || kShare % mma::kBoxWidth == 0, "a share is whole boxes");
     static constexpr uint32_t kExtraShare = kOfRows ? 0 : Plan<C>::kExtra / kSharers;
@@ -21,8 +21,9 @@ struct OperandLoader {
     // A matrix for each group.
     static constexpr bool kStacked = kOfTokens ? Plan<C>::kStacksTokens : Plan<C>::kStacksWeights;
 
-    // Rows or columns of a box where the other half of a tile may not exist: a second box, or another CTA's, is then left out.
-    static constexpr uint32_t kHalf = kOfRows ? C::kHalfRows : C::kHalfColumns;
+    // Rows or columns of a box, of several to a tile, where those may not exist: all but the first are then left out.
+    static constexpr uint32_t kSome = kOfRows ? C::kSomeRows : C::kSomeColumns, kBox = kSome > 0 ? kSome : kShare;
+    static_assert(kShare % kBox == 0 && (kSome == 0 || !kMnMajor));
 
     const Cta<C>& cta;
     const TensorMap* map;
@@ -52,23 +53,27 @@ struct OperandLoader {
         if constexpr (kMnMajor) {
 #pragma unroll
             for (uint32_t i = 0; i < kShare; i += mma::kBoxWidth) load_box(map, tile, smem + (share + i) * kRowBytes, stage, first + i, k);
-        } else if (kHalf == 0 || rank == 0 || has_second_half(tile)) {
-            load_box(map, tile, smem + share * kRowBytes, stage, k, first);
-        }
-        if constexpr (kHalf > 0 && kSharers == 1) {
-            if (has_second_half(tile)) load_box(map, tile, smem + kHalf * kRowBytes, stage, k, first + kHalf);
+        } else {
+#pragma unroll
+            for (uint32_t i = 0; i < kShare; i += kBox) {
+                if (share + i < existing(tile)) load_box(map, tile, smem + (share + i) * kRowBytes, stage, k, first + i);
+            }
         }
         if constexpr (kExtraShare > 0) {
             load_box(&cta.params.map_extra, tile, smem + (Plan<C>::kMain + extra) * kRowBytes, stage, k, columns.extra + extra);
         }
     }
 
-    __device__ __forceinline__ bool has_second_half(const typename Cta<C>::Tile& tile) const {
-        return (kOfRows ? cta.row(tile) : cta.columns(tile).main) + kHalf < (kOfRows ? cta.end(tile) : cta.n());
+    // Rows or columns of the tile in boxes of which some exist, and in the first one.
+    __device__ __forceinline__ uint32_t existing(const typename Cta<C>::Tile& tile) const {
+        if constexpr (kSome == 0) return kExtent;
+        const uint32_t first = kOfRows ? cta.row(tile) : cta.columns(tile).main, end = kOfTokens ? cta.end(tile) : cta.n();
+        const uint32_t boxed = first + kBox < end ? round_up(end - first, kBox) : kBox;
+        return boxed < kExtent ? boxed : kExtent;
     }
     // Bytes of a stage that nobody loads.
     __device__ __forceinline__ uint32_t missing_bytes(const typename Cta<C>::Tile& tile) const {
-        return kHalf == 0 || has_second_half(tile) ? 0 : kHalf * kRowBytes;
+        return (kExtent - existing(tile)) * kRowBytes;
     }
 
     __device__ __forceinline__ void load_box(const TensorMap* box, const typename Cta<C>::Tile& tile, uint32_t smem, uint32_t stage,
