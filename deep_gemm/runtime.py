@@ -76,7 +76,7 @@ def warmup(
         like: the kind of product, its extents being ignored; None for e4m3 with scales of 1x128 and
             128x128 into bf16.
     """
-    from .kernels import transpose
+    from .kernels import group_maps, transpose
     from .kernels.plan import load
 
     index = torch.cuda.current_device() if device is None else device
@@ -86,4 +86,6 @@ def warmup(
         load(config, index)
     if problem.transposed:
         transpose.load(index)
+    if problem.grouping and problem.grouping.kind == "k":
+        group_maps.load(problem, index)
     return configs

@@ -132,7 +132,7 @@ DIRECT = Fit(
 )  # fmt: skip
 
 
-# Of groups: fitted to products with block scales, each swept in turns and after a rest.
+# Of groups: fitted to products with block scales, each tile timed after a rest (docs/findings.md).
 GROUPED = replace(
     PROMOTED, resident_us=0.4, cluster_cycles=42, column_cluster_cycles=19, small_cluster_cycles=52,
     tile_cycles=1210, tile_area_cycles=1020, power_flops=1.82e9, power_per_row=10.5,

@@ -172,11 +172,17 @@ class GemmConfig:
     @property
     def some_boxes(self) -> tuple[int, int]:
         """Rows and columns of a TMA box where a tile's come in several, and those are left out of
-        which none exist; 0: one box for each CTA that shares them."""
+        which none exist; 0: one box for each CTA that shares them.
+
+        Not with two CTAs on an SM, which both wait for the copy engine: more boxes cost them more
+        than fewer rows save (docs/findings.md).
+        """
         rows, columns = self.half_tile
-        if self.form.grouping not in ("offsets", "masked") or self.ctas_per_sm > 1:
+        some = -(-self.tokens // TOKEN_BOXES // 8) * 8
+        share = self.tokens // (self.cluster_m if self.swapped else self.cluster_n)
+        whole = self.form.grouping not in ("offsets", "masked") or self.ctas_per_sm > 1
+        if whole or share % some:
             return rows, columns
-        some = max(8, self.tokens // TOKEN_BOXES)
         return (0, some) if self.swapped else (some, columns)
 
     @property

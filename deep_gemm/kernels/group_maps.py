@@ -53,6 +53,11 @@ def variant(k_major: bool, element_bytes: int) -> simple.Variant:
     )
 
 
+def load(problem: GemmProblem, device: int) -> simple.SimpleKernel:
+    """Return the kernel that a problem with groups along K needs; raises as simple.kernel()."""
+    return simple.kernel(variant(problem.form.a_major == "k", problem.form.a.bytes), device)
+
+
 class GroupMaps:
     """Makes the maps of every group on the device, from two that describe the whole buffers."""
 
@@ -64,8 +69,8 @@ class GroupMaps:
         """
         if problem.grouping is None:
             raise ValueError("a problem without groups")
-        k_major, size = problem.form.a_major == "k", maps[0].dtype_bytes
-        self._kernel = simple.kernel(variant(k_major, size), device)
+        k_major, size = problem.form.a_major == "k", problem.form.a.bytes
+        self._kernel = load(problem, device)
         self._described = maps
         self._templates = [tensor_map.aligned(_Template, tensor_map.SIZE) for _ in maps]
         self._k_bytes = [

@@ -52,7 +52,7 @@ def most_demanding(form):
 
 
 EVERY = [config for config in dict.fromkeys(configs()) if not reasons(config, H200)]
-LOOKED_AT = EVERY[::5]
+LOOKED_AT = EVERY[::4]
 # NOTE: with scales of rows along K, tiles of one warpgroup have R2UR before each MMA (NVRTC 13.0).
 UNIFORM = [c for c in LOOKED_AT if c.tile.num_math_warpgroups > 1 or c.form.promotion != "rows"]
 
@@ -114,9 +114,10 @@ def test_stacks_are_copied_by_three_coordinates(config):
     }[kind]
     assert found == wanted
     # Rows of a ragged end leave one by one, of which no other kind has any.
-    assert any(i.opcode.startswith("STG") for i in instructions) == (kind in ("labels", "offsets"))
+    ragged = kind in ("labels", "offsets", "masked")
+    assert any(i.opcode.startswith("STG") for i in instructions) == ragged
     loops = list(vote_loops(instructions))
-    assert not [loop for loop in loops if not {"UTMAREDG.3D.ADD", "UTMASTG.3D"} & set(loop)]
+    assert not [one for one in loops if not any(i.startswith(("UTMAST", "UTMARED")) for i in one)]
 
 
 @pytest.mark.parametrize("k_major, element_bytes", [(True, 1), (False, 2)])

@@ -170,6 +170,31 @@ def test_boxes_end_with_the_operand_or_are_the_share_of_a_cta(config, m, n, rows
     assert rows_of_boxes(config, m, n) == rows
 
 
+@pytest.mark.parametrize(
+    "kind, config, rows",
+    [
+        ("offsets", PLAIN, 32),
+        ("masked", PLAIN, 32),
+        ("masked", replace(PLAIN, cluster_n=2), 32),
+        ("masked", GemmConfig(TileConfig(192, 128, 3), 1, 2, 4, StoreConfig(64, 128, 1)), 48),
+        ("masked", replace(SWAPPED, tile=TileConfig(64, 32, 1)), 8),
+        ("masked", SWAPPED, 8),
+        # Whole boxes: of no multiple of 8, or more than a share, or where two CTAs wait for copies.
+        ("masked", replace(SWAPPED, tile=TileConfig(64, 40, 1)), 40),
+        ("masked", replace(SWAPPED, tile=TileConfig(64, 8, 1), cluster_m=2), 4),
+        ("masked", replace(SWAPPED, ctas_per_sm=2), 16),
+        ("labels", PLAIN, 128),
+        ("batched", PLAIN, 128),
+    ],
+)
+def test_tokens_of_groups_come_in_boxes_that_may_be_left_out(kind, config, rows):
+    config = replace(config, form=replace(config.form, grouping=kind))
+    operands = operands_of(4096, 512, 512, config)
+    assert tensor_maps(config, operands)["map_a"].box_outer == rows
+    tile = config.tile
+    assert params_of(config, operands).stage_bytes == (tile.block_m + tile.block_n) * 128
+
+
 @given(st.sampled_from(CONFIGS), st.integers(1, 700), st.integers(1, 90))
 @settings(max_examples=300, deadline=None)
 def test_a_stage_counts_the_bytes_its_boxes_bring(config, m, eights):

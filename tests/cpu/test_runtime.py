@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import deep_gemm
-from deep_gemm import ArgumentError, UnsupportedError, settings
+from deep_gemm import ArgumentError, UnsupportedError, runtime, settings
+from deep_gemm.dtypes import FP32
+from deep_gemm.kernels import group_maps, plan
+from deep_gemm.problem import GemmProblem, Grouping
+from deep_gemm.quant.recipe import ROW_1X128
+
+from .config_kit import H200
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +62,17 @@ def test_pdl_can_be_set():
     assert not deep_gemm.get_pdl()
     deep_gemm.set_pdl(True)
     assert deep_gemm.get_pdl()
+
+
+def test_warmup_loads_what_groups_along_k_need_besides(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(runtime, "from_index", lambda index: H200)
+    monkeypatch.setattr(plan, "load", lambda config, index: loaded.append(config))
+    monkeypatch.setattr(group_maps, "load", lambda problem, index: loaded.append(problem))
+    rows = GemmProblem.block_scaled(0, 0, 0)
+    rows = replace(rows, d_dtype=FP32, scale_b=ROW_1X128, addend="reduce")
+    for grouping, others in ((Grouping("k", 4), 1), (None, 0)):
+        like = replace(rows, grouping=grouping)
+        configs = deep_gemm.warmup([512], 1024, 4096, 0, like=like)
+        assert configs == loaded[: len(configs)] and len(loaded) == len(configs) + others
+        loaded.clear()

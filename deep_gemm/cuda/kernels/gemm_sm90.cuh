@@ -36,7 +36,8 @@
 //   wait turn | mma of all k-blocks | pass turn | scales, store | stages of the other's tile passed over | wait turn | ...
 //
 // With scales of rows and columns (kRows), half a tile that does not exist is neither loaded nor multiplied: a warpgroup
-// without rows only releases stages, and tiles with half their columns have a loop of their own.
+// without rows only releases stages, and tiles with half their columns have a loop of their own. Rows of A that are no tokens
+// of a tile's group come in boxes of their own, which are left out (kSomeRows, kSomeColumns).
 //
 // Dependent launch: set-up overlaps the kernel before; all roles wait for its end, but warp 0 first fills the
 // stages with B where the caller has said that no kernel in flight writes it.
