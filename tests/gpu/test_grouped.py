@@ -488,7 +488,4 @@ def test_every_family_of_configurations(name, forced, run_seed, forced_kernels):
         with deep_gemm.override(num_sms=forced.cluster):
             drawn.restore()
             grouped_judge.call(replace(problem, static_b=True), drawn)
-        if problem.grouping.kind == "masked":  # rows behind the counts may hold anything
-            grouped_judge.judge(problem, drawn, exact=True)
-        else:
-            assert_bitwise_equal(drawn.whole, first, "one cluster")
+        assert_bitwise_equal(drawn.whole, first, "one cluster")
