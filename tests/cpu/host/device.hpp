@@ -252,6 +252,12 @@ struct Operand {
     int at(uint32_t row, uint32_t column, uint32_t matrix = 0) const { return elements.at((matrix * rows + row) * k + column); }
 };
 static Operand operands[2];
+// Boxes of A that have been loaded.
+struct Load {
+    int matrix;
+    uint32_t outer, rows;
+};
+static std::vector<Load> loads;
 
 // A map says: operand, bytes of an element, extents of a box, extents, whether rows are contiguous, matrices of a stack, and
 // of a group along K where it begins.
@@ -261,6 +267,7 @@ inline void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t bar
     const uint32_t size = words[1], columns = words[2], rows = words[3], turn = rank;
     misplaced += smem % 1024 != 0 || columns * size != 128 || (matrix >= 0) != (words[7] > 0);
     const uint32_t of_stack = matrix < 0 ? 0 : matrix, first_k = words[8];
+    if (words[0] == 0) loads.push_back({matrix, uint32_t(outer), rows});
     for (rank = 0; rank < ctas.size(); ++rank) {
         if (!(mask >> rank & 1)) continue;
         ctas[rank].owed[barrier] -= rows * columns * size;

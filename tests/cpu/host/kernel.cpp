@@ -282,10 +282,24 @@ struct Simulation {
         }
     }
 
+    // Boxes of A without a row that is multiplied, where such are to be left out.
+    long idle_loads() const {
+        constexpr uint32_t kBox = C::kSwapped ? C::kSomeColumns : C::kSomeRows, kSharers = C::kSwapped ? C::kClusterN : C::kClusterM;
+        constexpr bool kLeavesOut = P::kGrouped && kBox > 0 && kSharers == 1 && C::kPromotion != kRows;
+        if (!kLeavesOut) return 0;
+        return std::count_if(ptx::loads.begin(), ptx::loads.end(), [this](const ptx::Load& load) {
+            for (uint32_t row = load.outer; row < load.outer + load.rows && row < params.m; ++row) {
+                if (fates.at((load.matrix < 0 ? row : load.matrix * params.m + row) * 2 + 1) == kComputed) return false;
+            }
+            return true;
+        });
+    }
+
     // Sums are exchanged in a first turn, whose results are of none; every CTA has them in the second.
     void run(uint32_t grid) {
         gridDim.x = grid;
         ptx::prefetched.clear();
+        ptx::loads.clear();
         for (uint32_t cluster = 0; cluster < grid / P::kCluster; ++cluster) {
             ptx::ctas.assign(P::kCluster, {std::vector<unsigned char>(P::kSharedBytes, 255)});
             each(cluster, [](const Cta<C>& cta) { produce(cta); });
@@ -301,7 +315,7 @@ struct Simulation {
                 for (const auto& [barrier, bytes] : cta.owed) owed += bytes != 0;
             }
         }
-        needless += ptx::prefetched.size();
+        needless += ptx::prefetched.size() + idle_loads();
     }
 };
 
@@ -315,7 +329,7 @@ bool is_zero(Out found) {
 // One line: wrong elements of D, elements that nobody has stored, elements stored more than once, elements of C read where
 // there are none, barriers whose bytes did not come out even, accesses that the device would refuse, copies to D of another kind
 // than the form asks for, products of scales that are off by more than 2^-21, elements written that were to stay; boxes of D
-// brought to L2, and those of them that no store adds to.
+// brought to L2; those of them that no store adds to, and boxes of A that were loaded for nothing.
 template <class C>
 void show(GemmParams& params, uint32_t grid) {
     Simulation<C> simulated(params);
