@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from deep_gemm.bench import dense_suite
+from deep_gemm.bench.suite import Operands, capture_checked
+from deep_gemm.bench.timing import SmClock, capture, clock_under, time_in_turns
 from deep_gemm.config import from_index
+from deep_gemm.layouts import line_aligned_size
 from deep_gemm.problem import GemmProblem
 from deep_gemm.quant import align_rows, get_tma_aligned_size
-from deep_gemm.quant.layout import line_aligned_size
-from deep_gemm.testing import dense_suite
-from deep_gemm.testing.suite import Operands, capture_checked
-from deep_gemm.testing.timing import SmClock, capture, clock_under, time_in_turns
 
 Shape = tuple[int, int, int]
 

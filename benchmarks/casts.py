@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 
 from deep_gemm import quant
+from deep_gemm.bench.timing import WARM_MS, set_count, time_calls
 from deep_gemm.kernels.transpose import transposed
-from deep_gemm.testing.timing import WARM_MS, set_count, time_calls
 
 Shape = tuple[int, int]
 Call = Callable[[torch.Tensor], object]

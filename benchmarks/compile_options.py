@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import torch
 
-from deep_gemm.config import DeviceSpec, GemmConfig, forced, from_index, reasons, select
-from deep_gemm.config.candidates import complete
+from deep_gemm.bench.dense_suite import Operands, ours_plain, rotating_sets
+from deep_gemm.bench.timing import time_calls
+from deep_gemm.config import DeviceSpec, GemmConfig, forced, from_index, select, violations
+from deep_gemm.config.candidates import finalize
 from deep_gemm.problem import GemmProblem
-from deep_gemm.testing.dense_suite import Operands, ours_plain, rotating_sets
-from deep_gemm.testing.timing import time_calls
 
 SHAPES = (
     (1, 2112, 7168),
@@ -51,8 +51,8 @@ def compiled(config: GemmConfig, shape: tuple[int, int, int]) -> dict[str, GemmC
 
 def occupancies(config: GemmConfig, device: DeviceSpec) -> dict[str, GemmConfig]:
     """Return the configuration with the other number of CTAs to an SM, where one can be built."""
-    other = complete(replace(config, ctas_per_sm=3 - config.ctas_per_sm, num_stages=0), device)
-    return {} if reasons(other, device) else {f"{other.ctas_per_sm} CTAs an SM": other}
+    other = finalize(replace(config, ctas_per_sm=3 - config.ctas_per_sm, num_stages=0), device)
+    return {} if violations(other, device) else {f"{other.ctas_per_sm} CTAs an SM": other}
 
 
 def report(shape: tuple[int, int, int], configs: dict[str, GemmConfig]) -> None:

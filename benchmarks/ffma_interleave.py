@@ -19,12 +19,11 @@ from dataclasses import dataclass
 import torch
 
 from deep_gemm import settings
+from deep_gemm.bench.dense_suite import Operands, ours, problem, rotating_sets
+from deep_gemm.bench.timing import time_calls
 from deep_gemm.config import from_index, select
-from deep_gemm.jit import build
 from deep_gemm.jit.ffma_interleave import Report, report
-from deep_gemm.kernels.gemm_sm90 import translation_unit
-from deep_gemm.testing.dense_suite import Operands, ours, problem, rotating_sets
-from deep_gemm.testing.timing import time_calls
+from deep_gemm.kernels import gemm_sm90
 
 Shape = tuple[int, int, int]
 
@@ -70,7 +69,7 @@ def measure(shape: Shape) -> Measured:
             found.append(time_calls(ours(sets)))
     turn(False)
     config = select(problem(*shape), from_index(torch.cuda.current_device()))
-    compiler = report(build(translation_unit(config)).cubin)
+    compiler = report(gemm_sm90.spec(config).build().cubin)
     return Measured(shape, config.name, compiler, times[False], times[True])
 
 

@@ -18,7 +18,7 @@ import torch
 
 from deep_gemm.jit import TranslationUnit, build, driver, tensor_map
 from deep_gemm.jit.driver import Function
-from deep_gemm.jit.launch import Launcher
+from deep_gemm.jit.launch import Launcher, LaunchShape
 
 BATCH, BATCHES = 256, 41
 THREADS, GRID, CLUSTER = 128, 132, 2
@@ -109,8 +109,9 @@ def launches(stream: int, params: int) -> dict[str, Callable[[], object]]:
     """Return every way of launching, by name."""
     index = torch.cuda.current_device()
     function = driver.load(build(unit("gemm_nothing", SOURCE)), index)
-    plain = Launcher(function, GRID, CLUSTER, THREADS, 0, False, params)
-    pdl = Launcher(function, GRID, CLUSTER, THREADS, 0, True, params)
+    shape = LaunchShape(THREADS, CLUSTER)
+    plain = Launcher(function, shape, GRID, False, params)
+    pdl = Launcher(function, shape, GRID, True, params)
     ways: dict[str, Callable[[], object]] = {
         "ctypes (deep_gemm.jit.launch)": lambda: plain.launch(stream),
         "ctypes, with PDL": lambda: pdl.launch(stream),

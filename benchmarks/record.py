@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from deep_gemm.testing import record
+from deep_gemm.bench import record
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -24,13 +24,13 @@ from typing import Any
 
 import torch
 
+from deep_gemm.bench.suite import Operands, Shape, Suite, Weight, compile_ahead, rotating_sets
+from deep_gemm.bench.suites import SUITES
+from deep_gemm.bench.summary import geometric_mean
+from deep_gemm.bench.timing import WARM_MS, Captured, capture, keep_busy, time_in_turns
 from deep_gemm.config import Candidate, DeviceSpec, GemmConfig, explain, forced, from_index
 from deep_gemm.errors import DeepGemmError
 from deep_gemm.problem import GemmProblem
-from deep_gemm.testing.suite import Operands, Shape, Suite, Weight, compile_ahead, rotating_sets
-from deep_gemm.testing.suites import SUITES
-from deep_gemm.testing.summary import geometric_mean
-from deep_gemm.testing.timing import WARM_MS, Captured, capture, keep_busy, time_in_turns
 
 TOLERANCE = 1.05  # how far the chosen may be behind before both are measured again
 TURNS = 5
@@ -110,7 +110,7 @@ def again(rows: Sequence[Row]) -> list[Row]:
 
 def _again(row: Row, device: DeviceSpec) -> Row:
     suite = SUITES[row["kind"]]
-    problem = suite.forms(row["m"], row["n"], row["k"])[row["form"]]
+    problem = suite.variants(row["m"], row["n"], row["k"])[row["form"]]
     configs = {c.config.name: c.config for c in explain(problem, device)}
     calls = Timed(suite, problem, rotating_sets(problem, []))
     two = {f"{of}_us": calls.captured(configs[row[of]], 10.0) for of in ("chosen", "best")}
@@ -126,7 +126,7 @@ def sweep(suite: Suite, form: str, wanted: Sequence[Shape], top: int) -> list[Ro
     """Return one row per shape that has the form: predicted and measured microseconds of its best
     candidates."""
     device = from_index(torch.cuda.current_device())
-    problems = [suite.forms(*shape)[form] for shape in wanted if form in suite.forms(*shape)]
+    problems = [suite.variants(*shape)[form] for shape in wanted if form in suite.variants(*shape)]
     ranked = [(problem, explain(problem, device)[:top]) for problem in problems]
     compile_ahead(candidate.config for _, found in ranked for candidate in found)
     rows: list[Row] = []

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from deep_gemm.testing import record, summary
-from deep_gemm.testing.section import Section
+from deep_gemm.bench import record, summary
+from deep_gemm.bench.section import Section
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benchmarks" / "results" / "h200.json"

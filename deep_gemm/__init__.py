@@ -12,16 +12,16 @@ from typing import Any
 __version__ = "0.1.0"
 
 _NAMES = {
-    "gemm": ("matmul",),
+    "dense": ("matmul",),
     "grouped": ("grouped_matmul", "k_grouped_matmul"),
-    "named.bf16": ("bf16_gemm_nn", "bf16_gemm_nt", "bf16_gemm_tn", "bf16_gemm_tt"),
-    "named.cublaslt": (
+    "compat.bf16": ("bf16_gemm_nn", "bf16_gemm_nt", "bf16_gemm_tn", "bf16_gemm_tt"),
+    "compat.cublaslt": (
         "cublaslt_gemm_nn",
         "cublaslt_gemm_nt",
         "cublaslt_gemm_tn",
         "cublaslt_gemm_tt",
     ),
-    "named.fp8": (
+    "compat.fp8": (
         "fp8_fp4_gemm_nn",
         "fp8_fp4_gemm_nt",
         "fp8_fp4_gemm_tn",
@@ -31,7 +31,7 @@ _NAMES = {
         "fp8_gemm_tn",
         "fp8_gemm_tt",
     ),
-    "named.grouped": (
+    "compat.grouped": (
         "bf16_m_grouped_gemm_nt_masked",
         "fp8_m_grouped_gemm_nt_masked",
         "m_grouped_bf16_gemm_nn_contiguous",
@@ -44,8 +44,8 @@ _NAMES = {
         "m_grouped_fp8_gemm_nt_contiguous",
         "m_grouped_fp8_gemm_nt_masked",
     ),
-    "named.k_grouped": ("k_grouped_bf16_gemm_tn_contiguous", "k_grouped_fp8_gemm_nt_contiguous"),
-    "named.newer": (
+    "compat.k_grouped": ("k_grouped_bf16_gemm_tn_contiguous", "k_grouped_fp8_gemm_nt_contiguous"),
+    "compat.blackwell": (
         "SymmBuffer",
         "bf16_mega_moe",
         "fp8_fp4_mega_moe",
@@ -55,12 +55,12 @@ _NAMES = {
         "k_grouped_fp8_gemm_tn_contiguous",
         "transform_weights_for_mega_moe",
     ),
-    "named.v1": (
+    "compat.v1": (
         "gemm_fp8_fp8_bf16_nt",
         "m_grouped_gemm_fp8_fp8_bf16_nt_contiguous",
         "m_grouped_gemm_fp8_fp8_bf16_nt_masked",
     ),
-    "named.wgrad": ("k_grouped_wgrad_gemm_fp8_fp8_fp32_nt", "wgrad_gemm_fp8_fp8_fp32_nt"),
+    "compat.wgrad": ("k_grouped_wgrad_gemm_fp8_fp8_fp32_nt", "wgrad_gemm_fp8_fp8_fp32_nt"),
     "quant": (
         "Advice",
         "ScaleRecipe",

@@ -8,13 +8,14 @@ from typing import SupportsIndex
 
 import torch
 
-from . import checks
+from .dispatch import gemm
 from .errors import ArgumentError, UnsupportedError
-from .gemm import Operand, default_dtype, gemm, unpack
-from .problem import Grouping
-from .quant.recipe import PER_TENSOR
+from .layouts import align
+from .operands import Operand, default_dtype, stack_to_nt, unpack
+from .problem import Grouping, GroupKind, ScaleChoice, checks
+from .problem.request import Options, Tensors
+from .problem.scale_recipe import PER_TENSOR
 from .quant.scaled_tensor import ScaledTensor
-from .request import Options, Tensors
 
 
 def grouped_matmul(
@@ -81,33 +82,36 @@ def grouped_matmul(
     Raises ArgumentError, UnsupportedError, CompileError or CudaError as matmul(); nothing has been
     written then.
     """
-    kind, groups = _kind_of(labels, offsets, counts)
+    kind, grouped_layout = _kind_of(labels, offsets, counts)
     x, sfa = _unpack("a", a)
     w, sfb = _unpack("b", b)
-    w, sfb = turned_stack(layout, w, sfb)
+    w, sfb = stack_to_nt(layout, w, sfb)
     if out is None:
         dtype = out_dtype or default_dtype(x, sfa is not None or sfb is not None)
         out = torch.empty(*x.shape[:-1], w.shape[-2], dtype=dtype, device=x.device)
     elif out_dtype is not None:
         checks.dtype("out", out, out_dtype)
+    if alignment is None:
+        alignment = 128 if kind is GroupKind.LABELS else 1
     options = group_options(
-        "auto", kind, w.shape[0],
-        alignment=(128 if kind == "labels" else 1) if alignment is None else alignment,
-        rows_hint=bucketed(expected_m, x.shape[-2]), zero_padding=zero_padding,
+        ScaleChoice.AUTO, kind, w.shape[0], alignment=alignment,
+        expected_m=bucketed(expected_m, x.shape[-2]), zero_padding=zero_padding,
         fast_accum=fast_accum, static_b=static_b,
     )  # fmt: skip
-    gemm(Tensors(x, sfa, w, sfb, None, out, groups), options)
+    gemm(Tensors(x, sfa, w, sfb, None, out, grouped_layout), options)
     return out
 
 
 def _kind_of(
     labels: torch.Tensor | None, offsets: torch.Tensor | None, counts: torch.Tensor | None
-) -> tuple[str, torch.Tensor | None]:
-    given = (("labels", labels), ("offsets", offsets), ("masked", counts))
-    found = [(kind, value) for kind, value in given if value is not None]
+) -> tuple[GroupKind, torch.Tensor | None]:
+    layouts = (
+        (GroupKind.LABELS, labels), (GroupKind.OFFSETS, offsets), (GroupKind.MASKED, counts)
+    )  # fmt: skip
+    found = [(kind, value) for kind, value in layouts if value is not None]
     if len(found) > 1:
         raise ArgumentError("labels, offsets, counts", "presence", "at most one", len(found))
-    return found[0] if found else ("batched", None)
+    return found[0] if found else (GroupKind.BATCHED, None)
 
 
 def _unpack(name: str, operand: Operand) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -121,37 +125,22 @@ def _unpack(name: str, operand: Operand) -> tuple[torch.Tensor, torch.Tensor | N
     return data, scale
 
 
-def turned_stack(
-    layout: str, b: torch.Tensor, sfb: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return views of B, passed in `layout` "nt" or "nn", as [G, N, K]; its scales turn along."""
-    if layout == "nt":
-        return b, sfb
-    if layout != "nn":
-        raise ArgumentError("layout", "value", '"nt" or "nn"', repr(layout))
-    if checks.tensor("b", b).dim() != 3:
-        raise ArgumentError("b", "number of dimensions", 3, b.dim(), "B is [groups, K, N]")
-    if isinstance(sfb, torch.Tensor) and sfb.dim() == 3:
-        sfb = sfb.transpose(1, 2)
-    return b.transpose(1, 2), sfb
-
-
 @lru_cache(maxsize=4096, typed=True)
 def group_options(
-    scales: str,
-    kind: str,
-    groups: int,
+    scales: ScaleChoice,
+    kind: GroupKind,
+    num_groups: int,
     *,
     alignment: int = 1,
-    rows_hint: int = 0,
+    expected_m: int = 0,
     zero_padding: bool = False,
     fast_accum: bool = False,
     static_b: bool = False,
 ) -> Options:
     """Return the options of a grouped product, the same object for equal arguments."""
     # Without alignment there are no rows between groups.
-    padded = zero_padding and (kind != "offsets" or alignment != 1)
-    grouping = Grouping(kind, groups, alignment, rows_hint, padded)
+    padded = zero_padding and (kind is not GroupKind.OFFSETS or alignment != 1)
+    grouping = Grouping(kind, num_groups, alignment, expected_m, padded)
     return Options(scales, fast_accum, static_b, grouping)
 
 
@@ -170,7 +159,7 @@ def bucketed(expected: SupportsIndex | None, rows: int) -> int:
         remedy = "it is a hint, known to the host"
         raise ArgumentError("expected_m", "type", "int", type(expected).__name__, remedy) from None
     step = max(8, 1 << (cut - 1).bit_length() >> 3)
-    return -(-cut // step) * step
+    return align(cut, step)
 
 
 def k_grouped_matmul(
@@ -224,7 +213,8 @@ def k_grouped_matmul(
     tensors = Tensors(
         lines("a", x, m, total_k), sfa, lines("b", w, n, total_k), sfb, c, out, extents
     )
-    gemm(tensors, group_options("rows" if narrow else "auto", "k", groups))
+    scales = ScaleChoice.SCALED_1D1D if narrow else ScaleChoice.AUTO
+    gemm(tensors, group_options(scales, GroupKind.ALONG_K, groups))
     return out
 
 

@@ -10,7 +10,7 @@ import torch
 from . import settings
 from .config import GemmConfig, choices, from_index
 from .errors import DeepGemmError, UnsupportedError
-from .problem import GemmProblem
+from .problem import GemmProblem, GroupKind
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,21 @@ def warmup(
     the configurations.
 
     Arguments:
-        m: e.g. range(1, 8193); one that needs no new kernel costs about two milliseconds.
+        m: e.g. range(1, 8193); a thousand of them that need no new kernel cost a tenth of a
+            second.
         device: CUDA device index; the current one where None.
         like: the kind of product, its extents being ignored; None for e4m3 with scales of 1x128 and
             128x128 into bf16.
     """
-    from .kernels import group_maps, transpose
-    from .kernels.plan import load
+    from .kernels import gemm_sm90, group_tensor_maps, transpose
 
     index = torch.cuda.current_device() if device is None else device
     problem = replace(like or GemmProblem.block_scaled(0, 0, 0), n=n, k=k)
     configs = list(choices(problem, m, from_index(index), settings.current().num_sms))
     for config in configs:
-        load(config, index)
+        gemm_sm90.spec(config).load(index)
     if problem.transposed:
         transpose.load(index)
-    if problem.grouping and problem.grouping.kind == "k":
-        group_maps.load(problem, index)
+    if problem.grouping and problem.grouping.kind is GroupKind.ALONG_K:
+        group_tensor_maps.load(problem, index)
     return configs

@@ -19,9 +19,9 @@ import torch
 import typer
 
 from deep_gemm import Advice, advise
+from deep_gemm.bench.section import Section
 from deep_gemm.cli import demo
 from deep_gemm.nn import RECIPES, QuantLinear, convert
-from deep_gemm.testing.section import Section
 
 SECTION = Section(Path(__file__).resolve().parent.parent / "README.md", "minilm")
 

@@ -15,8 +15,8 @@ from . import console
 if TYPE_CHECKING:
     import torch
 
+    from ..bench.quant_error import LayerError
     from ..quant import Advice
-    from ..testing.quant_error import LayerError
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def measure_file(
     """Return the layers measured, and the 2-D weights left out with the reason for each."""
     from safetensors import safe_open
 
+    from ..bench.quant_error import layer_error, random_activations
     from ..quant import advise
-    from ..testing.quant_error import layer_error, random_activations
 
     device = console.device_type()
     inputs = _Activations(activations) if activations else None
@@ -147,7 +147,7 @@ def _reasons(skipped: dict[str, str]) -> str:
 
 def show(layers: list[Measured], skipped: dict[str, str]) -> None:
     """Print a row per layer, the total, and what was left out."""
-    from ..testing.quant_error import GRANULARITIES, total
+    from ..bench.quant_error import GRANULARITIES, total
 
     made = console.table(
         "relative error of the FP8 product by scales: one a tensor, one a channel (a row of A, "
@@ -182,7 +182,7 @@ def as_json(
     layers: list[Measured], skipped: dict[str, str], source: dict[str, str]
 ) -> dict[str, Any]:
     """Return every figure as JSON values."""
-    from ..testing.quant_error import GRANULARITIES, total
+    from ..bench.quant_error import GRANULARITIES, total
 
     errors = [found.layer for found in layers]
     return {

@@ -14,9 +14,9 @@ import typer
 from . import console
 
 if TYPE_CHECKING:
-    from ..testing.grouped_suite import GroupedSuite
-    from ..testing.suite import Suite
-    from ..testing.timing import SmClock
+    from ..bench.grouped_suite import GroupedSuite
+    from ..bench.suite import Suite
+    from ..bench.timing import SmClock
 
     AnySuite = Suite | GroupedSuite
 
@@ -68,8 +68,8 @@ def bench(
 
 def suites_of(kinds: Sequence[str], family: str = "all") -> list[AnySuite]:
     """Return the suites of these kinds, all of the family where none is named."""
-    from ..testing.grouped_suite import GROUPED_SUITES
-    from ..testing.suites import SUITES
+    from ..bench.grouped_suite import GROUPED_SUITES
+    from ..bench.suites import SUITES
 
     dense: dict[str, AnySuite] = {**SUITES}
     grouped: dict[str, AnySuite] = {**GROUPED_SUITES}
@@ -95,7 +95,7 @@ def read_peers(path: Path) -> list[Row]:
 
 def measure(chosen: Sequence[AnySuite], ms: Ints, ns: Ints, ks: Ints) -> list[Row]:
     """Measure suites reduced to these values, printing each row as it is done."""
-    from ..testing.timing import SmClock
+    from ..bench.timing import SmClock
 
     wanted: list[tuple[AnySuite, list[Any]]]
     wanted = [(one, one.reduced(ms, ns, ks)) for one in chosen]
@@ -114,7 +114,7 @@ def measure(chosen: Sequence[AnySuite], ms: Ints, ns: Ints, ks: Ints) -> list[Ro
 
 def rows_of(one: AnySuite, shapes: list[Any], clock: SmClock) -> Iterator[Row]:
     """Return the measured rows of some shapes of a suite."""
-    from ..testing import grouped_suite, suite
+    from ..bench import grouped_suite, suite
 
     if isinstance(one, suite.Suite):
         return suite.measure(one, shapes, clock)
@@ -144,7 +144,7 @@ def columns(suite: AnySuite) -> list[tuple[str, int]]:
 
 def forms(suite: AnySuite) -> list[str]:
     """Return the forms of our call that any shape of a suite has."""
-    found = {form for shape in suite.shapes for form in suite.forms(*shape)}
+    found = {form for shape in suite.shapes for form in suite.variants(*shape)}
     return [form for form in FORMS if form in found]
 
 
@@ -153,7 +153,7 @@ def line(row: Row) -> str:
 
     Rates, floor and ratios are of `ours`.
     """
-    from ..testing import summary
+    from ..bench import summary
 
     suite, share = summary.suite_of(row["kind"]), summary.floor_share(row)
     cells = [*(row[key] for key in suite.keys)]
@@ -173,7 +173,7 @@ def _fixed(value: float | None, digits: int) -> str:
 
 def show_summary(rows: Sequence[Row], peers: Sequence[Row]) -> None:
     """Print the ratios against every library; those of dense_fp8 by class of M."""
-    from ..testing import summary
+    from ..bench import summary
 
     if dense := summary.of_kind(rows, "dense_fp8"):
         _show_classes(dense, peers)
@@ -193,7 +193,7 @@ def show_summary(rows: Sequence[Row], peers: Sequence[Row]) -> None:
 
 
 def _show_classes(rows: Sequence[Row], peers: Sequence[Row]) -> None:
-    from ..testing import summary
+    from ..bench import summary
 
     made = console.table(
         "time of the other over ours (above 1: ours is faster)",
@@ -214,7 +214,7 @@ def _figures(found: Any) -> tuple[str, str, str, str]:
 
 def host_and_first_call() -> Row:
     """Measure and print the host time of a warm call and the first call of a new shape."""
-    from ..testing import dense_suite, first_call
+    from ..bench import dense_suite, first_call
 
     host, first = dense_suite.host_times(), first_call.measure()
     console.out.print("host us per warm call: " + ", ".join(f"{k} {v}" for k, v in host.items()))
@@ -241,7 +241,7 @@ def command(
 
 def write_record(target: Path, part: Row, command: str) -> None:
     """Merge the figures of this run into the record at `target`."""
-    from ..testing import record
+    from ..bench import record
 
     meta = record.environment()
     clocks = [row["mhz"] for row in part["rows"] if row.get("mhz")]

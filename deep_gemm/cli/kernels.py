@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from ..config import GemmConfig
-from ..config.smem_plan import plan
-from ..jit import Built, build
-from ..kernels.gemm_sm90 import translation_unit
+from ..jit import Built
+from ..kernels import gemm_sm90
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,10 @@ class Ahead:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA: static, and the dynamic part the kernel is launched with."""
-        return max(0, self.built.resources.shared_bytes) + plan(self.config).total
+        return (
+            max(0, self.built.resources.shared_bytes)
+            + gemm_sm90.spec(self.config).launch.smem_bytes
+        )
 
     @property
     def spill_bytes(self) -> int | None:
@@ -48,7 +50,7 @@ COLUMNS = ("ready after s", "registers", "spill bytes", "shared KiB")
 def build_config(config: GemmConfig) -> Ahead:
     """Compile one configuration, or find it in the cache; needs no GPU."""
     start = time.perf_counter()
-    built = build(translation_unit(config))
+    built = gemm_sm90.spec(config).build()
     return Ahead(config, built, time.perf_counter() - start)
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .. import checks
 from ..config import DeviceSpec, GemmConfig, explain
 from ..errors import ArgumentError
-from ..problem import GemmProblem
-from ..quant.layout import TMA_ALIGNMENT_BYTES, align, get_tma_aligned_size, line_aligned_size
+from ..layouts import TMA_ALIGNMENT_BYTES, align, get_tma_aligned_size, line_aligned_size
+from ..problem import GemmProblem, checks
 
 BLOCK = 128  # of N and K that share a scale
 AS_IT_IS = "as it is"
@@ -79,7 +78,7 @@ def choices(problem: GemmProblem, spec: DeviceSpec, num_sms: int = 0) -> list[Ch
 def _rows_of_a(config: GemmConfig) -> int:
     """Return the rows of A that one cluster of tiles takes."""
     tile = config.tile
-    return config.oriented(tile.block_m * config.cluster_m, tile.block_n * config.cluster_n)[0]
+    return tile.block_m * config.cluster_m
 
 
 def _choice(what: str, problem: GemmProblem, spec: DeviceSpec, num_sms: int) -> Choice:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..problem import GemmProblem, ScaleChoice
 from . import console
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def product(
     Whether the parts go together is judged as matmul() does, on small tensors of these kinds.
     """
     from .. import dtypes, errors
-    from ..request import Options, Tensors, problem_of
+    from ..problem.from_tensors import problem_of
+    from ..problem.request import Options, Tensors
 
     try:
         a, b, d = (dtypes.by_name(name) for name in (*_pair(operands), output))
@@ -59,7 +61,8 @@ def product(
         _matrix(a.torch, layout[0] == "n"), sfa, _matrix(b.torch, layout[1] == "t"), sfb, None,
         _matrix(d.torch, True),
     )  # fmt: skip
-    options = Options(scales if scales in ("block", "rows") else "auto", fast_accum)
+    along_k = {"block": ScaleChoice.SCALED_1D2D, "1x128": ScaleChoice.SCALED_1D1D}
+    options = Options(along_k.get(scales, ScaleChoice.AUTO), fast_accum)
     try:
         problem = problem_of(small, options, 1.0, 1.0)
     except errors.DeepGemmError as error:
@@ -86,15 +89,15 @@ def _matrix(dtype: torch.dtype, row_major: bool) -> torch.Tensor:
 def _scales(scales: str) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     import torch
 
-    from ..quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
+    from ..problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
 
     recipes = {
         "block": (ROW_1X128, BLOCK_128X128),
-        "rows": (ROW_1X128, ROW_1X128),
+        "1x128": (ROW_1X128, ROW_1X128),
         "tensor": (PER_TENSOR, PER_TENSOR),
         "row": (PER_CHANNEL, PER_CHANNEL),
     }
     if scales not in recipes:
         return None, None
-    of_a, of_b = (torch.ones(recipe.shape(_SMALL, _SMALL)) for recipe in recipes[scales])
-    return of_a, of_b
+    sfa, sfb = (torch.ones(recipe.shape(_SMALL, _SMALL)) for recipe in recipes[scales])
+    return sfa, sfb

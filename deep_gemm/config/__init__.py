@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from .candidates import candidates
 from .device import DeviceSpec, by_name, from_index
-from .legality import reasons
+from .gemm_config import GemmConfig
+from .legality import violations
 from .select import Candidate, choices, explain, forced, select
-from .tile import GemmConfig, StoreConfig, TileConfig
+from .tile import StoreConfig, TileConfig
 
 __all__ = [
     "Candidate",
@@ -20,6 +21,6 @@ __all__ = [
     "explain",
     "forced",
     "from_index",
-    "reasons",
     "select",
+    "violations",
 ]

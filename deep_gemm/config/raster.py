@@ -1,103 +1,111 @@
-"""The order in which tiles are walked, chosen so that a wave of them finds its operands in L2."""
+"""Raster: the order of tiles, chosen so that the tiles in flight find their operands in L2."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..problem import GemmProblem
-from .tile import GemmConfig
+from ..layouts import ceil_div
+from ..problem import GemmProblem, GroupKind, Mainloop
+from .gemm_config import GemmConfig
+
+SWIZZLE_WIDTHS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Edge:
-    """The last row of tiles (on_m), or column, where half of it does not exist and costs nothing.
+class ResidueTiles:
+    """Tiles of the last row (in_m) or column of tiles, where half of a tile is out of bounds.
 
-    first, last: of its tiles, those walked before all others, and after them.
+    Its other half is neither loaded nor multiplied, so it takes less time.
+    head, tail: how many of them run before all other tiles, and after.
     """
 
-    first: int = 0
-    last: int = 0
-    on_m: bool = False
+    head: int = 0
+    tail: int = 0
+    in_m: bool = False
 
 
 @dataclass(frozen=True)
 class Raster:
-    """Counts of clusters along the product's rows and columns, and the bands they are walked in.
+    """Clusters of tiles along M and N, and the order in which they run.
 
-    A band is `band` clusters wide along rows (band_on_m) or columns, and as long as the other axis.
+    swizzle_width clusters lie side by side along one axis while the raster advances along the
+    other: along N (along_n) or along M.
     """
 
-    clusters_m: int
-    clusters_n: int
-    band: int
-    band_on_m: bool
-    edge: Edge = Edge()
+    m_clusters: int
+    n_clusters: int
+    swizzle_width: int
+    along_n: bool
+    residue: ResidueTiles = ResidueTiles()
 
     @property
     def clusters(self) -> int:
         """Clusters of tiles in the whole problem."""
-        return self.clusters_m * self.clusters_n
+        return self.m_clusters * self.n_clusters
 
 
-def cluster_counts(problem: GemmProblem, config: GemmConfig) -> tuple[int, int]:
-    """Return how many clusters of tiles lie along the rows and the columns of a product."""
+def cluster_counts(m: int, n: int, config: GemmConfig) -> tuple[int, int]:
+    """Return how many clusters of tiles lie along M and along N."""
     tile = config.tile
-    rows, columns = config.oriented(problem.m, problem.n)
-    across_m, across_n = tile.block_m * config.cluster_m, tile.block_n * config.cluster_n
-    return -(-rows // across_m), -(-columns // across_n)
+    return (
+        ceil_div(m, tile.block_m * config.cluster_m),
+        ceil_div(n, tile.block_n * config.cluster_n),
+    )
 
 
-def most_clusters(problem: GemmProblem, config: GemmConfig) -> int:
-    """Return how many clusters of tiles there are, or, of groups, can be."""
-    along_m, along_n = cluster_counts(problem, config)
-    of = problem.grouping
-    if of is None:
-        return along_m * along_n
-    along_tokens, along_weights = config.oriented(along_m, along_n)
-    if of.kind == "offsets":
-        return (along_tokens + of.groups) * along_weights
-    return along_m * along_n * (1 if of.kind == "labels" else of.groups)
+def max_clusters(problem: GemmProblem, config: GemmConfig) -> int:
+    """Return how many clusters of tiles there are, or, with groups, can be."""
+    m_clusters, n_clusters = cluster_counts(problem.m, problem.n, config)
+    grouping = problem.grouping
+    if grouping is None or grouping.kind is GroupKind.LABELS:
+        return m_clusters * n_clusters
+    if grouping.kind is GroupKind.OFFSETS:
+        return (m_clusters + grouping.num_groups) * n_clusters
+    return m_clusters * n_clusters * grouping.num_groups
 
 
 def raster(problem: GemmProblem, config: GemmConfig, resident: int) -> Raster:
-    """Return the walk for `resident` clusters at a time; of groups, over one of the expected size.
+    """Return the raster for `resident` clusters at a time; with groups, of an expected group.
 
-    Of both axes and all widths it takes the one that reads least of A and B: a band along one axis
-    reads its share of that operand once and all of the other, and within a wave both share L2.
+    Of both directions and all widths it takes the one that reads least of A and B: side by side,
+    clusters read one operand once, and along the raster all of the other; a wave shares both in L2.
     """
-    rows_m = config.tile.block_m * config.cluster_m
-    rows_n = config.tile.block_n * config.cluster_n
-    clusters_m, clusters_n = cluster_counts(problem.expected[1], config)
+    tile, one = config.tile, problem.expected[1]
+    rows_m, rows_n = tile.block_m * config.cluster_m, tile.block_n * config.cluster_n
+    m_clusters, n_clusters = cluster_counts(one.m, one.n, config)
 
-    def rows_read(band_on_m: bool, band: int) -> tuple[int, int]:
-        across, along = (clusters_m, clusters_n) if band_on_m else (clusters_n, clusters_m)
-        row_across, row_along = (rows_m, rows_n) if band_on_m else (rows_n, rows_m)
-        bands = -(-across // band)
-        in_wave = min(band, across) * row_across + -(-resident // band) * row_along
-        return in_wave, across * row_across + bands * along * row_along
+    def rows_read(along_n: bool, width: int) -> tuple[int, int]:
+        side, length = (m_clusters, n_clusters) if along_n else (n_clusters, m_clusters)
+        row_side, row_length = (rows_m, rows_n) if along_n else (rows_n, rows_m)
+        in_wave = min(width, side) * row_side + ceil_div(resident, width) * row_length
+        return in_wave, side * row_side + ceil_div(side, width) * length * row_length
 
-    choices = [(on_m, band) for on_m in (True, False) for band in (1, 2, 4, 8, 16)]
-    # What one wave reads decides the L2 traffic to device memory; the total breaks ties.
-    band_on_m, band = min(choices, key=lambda choice: rows_read(*choice))
-    edge = edge_of(problem, config, resident)
-    return Raster(clusters_m, clusters_n, band, band_on_m, edge)
+    # What one wave reads decides the L2 traffic to device memory; the total breaks ties, and then
+    # the order of the choices: first with clusters side by side along mma_m.
+    directions = (not tile.swap_ab, tile.swap_ab)
+    choices = [(along_n, width) for along_n in directions for width in SWIZZLE_WIDTHS]
+    along_n, width = min(choices, key=lambda choice: rows_read(*choice))
+    residue = residue_tiles(problem, config, resident)
+    return Raster(m_clusters, n_clusters, width, along_n, residue)
 
 
-def edge_of(problem: GemmProblem, config: GemmConfig, resident: int) -> Edge:
-    """Return the edge that evens out the last wave of `resident` clusters, or none.
+def residue_tiles(problem: GemmProblem, config: GemmConfig, resident: int) -> ResidueTiles:
+    """Return the residue tiles that even out the last wave of `resident` clusters, or none.
 
-    Clusters that have a tile more than others get one of the edge, and another at the start as far
-    as there are any.
+    Clusters that have a tile more than others get one of them, and another at the start as far as
+    there are any: 7168 x 2112 is 56 x 17 tiles of 128 x 128, 28 more than 7 waves of 132, so 28
+    CTAs compute six tiles and two halves.
     """
+    if config.variant.mainloop is not Mainloop.SCALED_1D1D:
+        return ResidueTiles()
+    if config.split_k > 1 or problem.grouping:
+        return ResidueTiles()
     tile = config.tile
-    if config.form.promotion != "rows" or config.split_k > 1 or problem.grouping:
-        return Edge()
-    clusters_m, clusters_n = cluster_counts(problem, config)
-    over = clusters_m * clusters_n % resident
-    half_m, half_n = config.half_tile
-    narrow = config.cluster_n == 1 and 0 < problem.n % tile.block_n <= half_n
-    short = config.cluster_m == 1 and 0 < problem.m % tile.block_m <= half_m
-    for exists, length, on_m in ((narrow, clusters_m, False), (short, clusters_n, True)):
+    m_clusters, n_clusters = cluster_counts(problem.m, problem.n, config)
+    over = m_clusters * n_clusters % resident
+    half_in_n = config.cluster_n == 1 and 0 < problem.n % tile.block_n <= config.half_n
+    half_in_m = config.cluster_m == 1 and 0 < problem.m % tile.block_m <= config.half_m
+    for exists, length, in_m in ((half_in_n, m_clusters, False), (half_in_m, n_clusters, True)):
         if exists and 0 < over <= length:
-            return Edge(length - over, over, on_m)
-    return Edge()
+            return ResidueTiles(length - over, over, in_m)
+    return ResidueTiles()

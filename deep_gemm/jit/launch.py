@@ -10,12 +10,27 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from . import driver
 from .driver import Function
 
-Dim3 = int | tuple[int, int, int]
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """How a kernel is launched, but for its grid; all in one dimension.
+
+    threads: of a CTA. cluster: CTAs of a cluster. ctas_per_sm: CTAs that an SM is to hold.
+    smem_bytes: dynamic shared memory. cooperative: all CTAs are resident at once, or the launch is
+        refused.
+    """
+
+    threads: int
+    cluster: int = 1
+    ctas_per_sm: int = 1
+    smem_bytes: int = 0
+    cooperative: bool = False
 
 
 class ClusterDim(ctypes.Structure):
@@ -77,29 +92,22 @@ class Launcher:
     )
 
     def __init__(
-        self,
-        function: Function,
-        grid: Dim3,
-        cluster: Dim3,
-        threads: int,
-        smem_bytes: int,
-        pdl: bool,
-        params_address: int,
-        cooperative: bool = False,
+        self, function: Function, shape: LaunchShape, grid: int, pdl: bool, params_address: int
     ):
         """Prepare the launch; no driver call is made.
 
-        grid: in blocks, a multiple of cluster. smem_bytes: dynamic. pdl: may start before the
-        kernel ahead of it in the stream is complete (it must then wait by griddepcontrol.wait).
-        cooperative: all blocks are on the device at once, or the launch is refused.
+        grid: in CTAs, a multiple of the cluster. pdl: may start before the kernel ahead of it in
+        the stream is complete (it must then wait by griddepcontrol.wait).
         """
         self._name = (
-            f"{function.entry}: grid {grid}, cluster {cluster}, {threads} threads, "
-            f"{smem_bytes} bytes of shared memory, pdl {pdl}"
+            f"{function.entry}: grid {grid}, cluster {shape.cluster}, {shape.threads} threads, "
+            f"{shape.smem_bytes} bytes of shared memory, pdl {pdl}"
         )
-        self._attributes = _attributes(_dim3(cluster), pdl, cooperative)
+        self._attributes = _attributes(shape, pdl)
+        count = len(self._attributes)
+        threads = shape.threads, 1, 1
         self._config = LaunchConfig(
-            *_dim3(grid), threads, 1, 1, smem_bytes, None, self._attributes, len(self._attributes)
+            grid, 1, 1, *threads, shape.smem_bytes, None, self._attributes, count
         )
         self._stream = 0
         self._config_ref = ctypes.byref(self._config)
@@ -107,9 +115,9 @@ class Launcher:
         self._params = (ctypes.c_void_p * 1)(params_address)
         self._call = _launch_call()
 
-    def resize(self, blocks: int) -> None:
-        """Let the next launches have a grid of so many blocks, in one dimension."""
-        self._config.gridDimX = blocks
+    def resize(self, ctas: int) -> None:
+        """Let the next launches have a grid of so many CTAs."""
+        self._config.gridDimX = ctas
 
     def launch(self, stream: int) -> None:
         """Launch on a stream (its handle, 0 for the default one); CudaError where refused.
@@ -123,24 +131,18 @@ class Launcher:
             driver.check(code, "cuLaunchKernelEx", self._name)
 
 
-def _dim3(extent: Dim3) -> tuple[int, int, int]:
-    return (extent, 1, 1) if isinstance(extent, int) else extent
-
-
-def _attributes(
-    cluster: tuple[int, int, int], pdl: bool, cooperative: bool
-) -> ctypes.Array[LaunchAttribute]:
+def _attributes(shape: LaunchShape, pdl: bool) -> ctypes.Array[LaunchAttribute]:
     ids = driver.bindings().CUlaunchAttributeID
     attributes: list[LaunchAttribute] = []
-    if cluster != (1, 1, 1):
-        value = LaunchAttributeValue(clusterDim=ClusterDim(*cluster))
+    if shape.cluster > 1:
+        value = LaunchAttributeValue(clusterDim=ClusterDim(shape.cluster, 1, 1))
         kind = int(ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
         attributes.append(LaunchAttribute(kind, 0, value))
     if pdl:
         value = LaunchAttributeValue(programmaticStreamSerializationAllowed=1)
         kind = int(ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
         attributes.append(LaunchAttribute(kind, 0, value))
-    if cooperative:
+    if shape.cooperative:
         kind = int(ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
         attributes.append(LaunchAttribute(kind, 0, LaunchAttributeValue(cooperative=1)))
     return (LaunchAttribute * len(attributes))(*attributes)

@@ -8,7 +8,7 @@ from pathlib import Path
 # What the kernels of this package are compiled with.
 OPTIONS = (
     "--gpu-architecture=sm_90a",
-    "--std=c++17",
+    "--std=c++20",
     "--device-as-default-execution-space",
 )
 

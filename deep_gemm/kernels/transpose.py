@@ -1,4 +1,4 @@
-"""Host half of cuda/kernels/transpose.cuh: 8-bit matrices with the other dimension contiguous."""
+"""Host half of cuda/transpose.cuh: 8-bit matrices with the other dimension contiguous."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from functools import cache
 
 import torch
 
+from ..config.cost_model import copy_us
 from ..errors import ArgumentError
-from ..quant.layout import align, ceil_div, line_aligned_size
-from . import simple
+from ..jit.launch import LaunchShape
+from ..layouts import align, ceil_div, line_aligned_size
+from .small_kernel import small_kernel
+from .spec import KernelSpec
 
 TILE = 128
 _THREADS = 256
 
 
 class TransposeParams(ctypes.Structure):
-    """TransposeParams of the kernel, field by field; the kernel asserts the size."""
+    """TransposeParams of the kernel, member by member; its source asserts the offsets."""
 
     _fields_ = [
         ("x", ctypes.c_uint64),
@@ -30,24 +33,24 @@ class TransposeParams(ctypes.Structure):
 
 
 @cache
-def variant(aligned: bool) -> simple.Variant:
+def spec(aligned: bool) -> KernelSpec:
     """Return the kernel for rows that can be loaded by 16 bytes, or for any."""
-    return simple.Variant(
+    return KernelSpec(
         name=f"transpose_bytes_{'aligned' if aligned else 'any'}",
         header="transpose.cuh",
-        body="transpose_bytes",
-        params="TransposeParams",
-        struct=TransposeParams,
-        constants=(("kAligned", int(aligned)),),
-        threads=_THREADS,
-        ctas_per_sm=4,
+        function="transpose_bytes",
+        constants=(("kAligned", int(aligned)), ("kThreads", _THREADS)),
+        params=TransposeParams,
+        params_type="TransposeParams",
+        launch=LaunchShape(_THREADS, ctas_per_sm=4),
+        cost=copy_us,
     )
 
 
 def load(device_index: int) -> None:
     """Compile and load the kernels on a device, so that no call does."""
     for aligned in (True, False):
-        simple.kernel(variant(aligned), device_index)
+        small_kernel(spec(aligned), device_index)
 
 
 def transposed(x: torch.Tensor) -> torch.Tensor:
@@ -84,7 +87,7 @@ def transpose_into(x: torch.Tensor, y: torch.Tensor) -> None:
     pitch_y = y.stride(0) if columns > 1 else align(rows, 16)
     at = x.data_ptr()
     across = ceil_div(columns, TILE)
-    kernel = simple.kernel(variant((at | pitch) % 16 == 0), x.device.index)
+    kernel = small_kernel(spec((at | pitch) % 16 == 0), x.device.index)
     kernel.launch(
         ceil_div(rows, TILE) * across, at, y.data_ptr(), pitch, pitch_y, rows, columns, across
     )

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..dense import matmul
 from ..errors import ArgumentError
-from ..gemm import matmul
+from ..layouts import align, align_rows
 from ..quant.cast import dequantize
-from ..quant.layout import align, align_rows
 from .recipe import Recipe, as_recipe
 
 _PITCH = 16  # elements; rows of weights start at multiples of 16 bytes in every element type

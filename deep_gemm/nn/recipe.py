@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import ArgumentError
+from ..problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128, ScaleRecipe
 from ..quant.cast import cast_blocks
-from ..quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128, ScaleRecipe
 
 _SERVED = (PER_TENSOR, PER_CHANNEL, ROW_1X128, BLOCK_128X128)
 

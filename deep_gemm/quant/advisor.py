@@ -20,8 +20,8 @@ import torch
 
 from .. import dtypes
 from ..errors import ArgumentError
+from ..problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128, ScaleRecipe
 from .cast import cast_blocks, dequantize
-from .recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128, ScaleRecipe
 
 # Granularity: the scales of the activation and of the weight, the coarsest first.
 _RECIPES = {

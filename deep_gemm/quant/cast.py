@@ -34,9 +34,9 @@ import torch
 
 from .. import dtypes
 from ..errors import ArgumentError, UnsupportedError
+from ..layouts import get_tma_aligned_size
+from ..problem.scale_recipe import PER_CHANNEL, PER_COLUMN, PER_TENSOR, ScaleRecipe, by_granularity
 from . import torch_cast
-from .layout import get_tma_aligned_size
-from .recipe import PER_CHANNEL, PER_COLUMN, PER_TENSOR, ScaleRecipe, by_granularity
 
 _SOURCES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

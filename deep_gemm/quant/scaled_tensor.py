@@ -9,8 +9,8 @@ import torch
 
 from .. import dtypes
 from ..errors import ArgumentError
+from ..problem.scale_recipe import ROW_1X128, ScaleRecipe
 from .cast import cast_blocks, check_scale, dequantize
-from .recipe import ROW_1X128, ScaleRecipe
 
 
 @dataclass(frozen=True, eq=False)

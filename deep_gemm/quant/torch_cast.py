@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..errors import ArgumentError
-from .recipe import ScaleRecipe
+from ..problem.scale_recipe import ScaleRecipe
 
 _SMALLEST_SCALE = 2.0**-126  # smallest normal float32: its inverse is finite
 _SLACK = 1.0 + 2.0**-22  # amax / (amax / max) may exceed max by rounding alone

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from ..problem import GemmProblem
+from ..problem import GemmProblem, Mainloop
+from ..problem.epilogue import ADD_C
+from ..problem.request import Tensors
+from ..problem.scale_recipe import BLOCK_128X128, PER_TENSOR, ScaleRecipe
 from ..quant.cast import dequantize
-from ..quant.recipe import BLOCK_128X128, PER_TENSOR, ScaleRecipe
-from ..request import Tensors
+from .epilogue import apply, further_operands
 
 BLOCK = 128  # elements of K that are promoted together, and of n that share a block's scale
 CHUNK = 1024  # rows of A and of B held as float64 at a time
@@ -40,14 +42,14 @@ def gemm(problem: GemmProblem, t: Tensors, alpha: float = 1.0, beta: float = 1.0
         for m0 in range(0, problem.m, CHUNK):
             rows = slice(m0, min(m0 + CHUNK, problem.m))
             a64 = t.a[rows].to(torch.float64)
-            if problem.form.promotion == "none":
+            if problem.variant.mainloop is Mainloop.DIRECT:
                 total = a64 @ b64.T
-            elif problem.form.promotion == "unit" or t.sfa is None or t.sfb is None:
+            elif problem.variant.mainloop is Mainloop.PROMOTED or t.sfa is None or t.sfb is None:
                 total = _accumulate(a64, one, b64, one)
             else:
                 sfb_rows = _rows_of(t.sfb, problem.scale_b, columns)
                 total = _accumulate(a64, t.sfa[rows], b64, sfb_rows)
-            t.d[rows, columns] = _finish(total, problem, t, (rows, columns), (alpha, beta))
+            t.d[rows, columns] = _epilogue(total, problem, t, (rows, columns), (alpha, beta))
 
 
 def _rows_of(scale: torch.Tensor, recipe: ScaleRecipe | None, rows: slice) -> torch.Tensor:
@@ -57,28 +59,29 @@ def _rows_of(scale: torch.Tensor, recipe: ScaleRecipe | None, rows: slice) -> to
     return scale[torch.arange(rows.start, rows.stop, device=scale.device) // BLOCK]
 
 
-def _finish(
+def _epilogue(
     total: torch.Tensor,
     problem: GemmProblem,
     t: Tensors,
     at: tuple[slice, slice],
     factors: tuple[float, float],
 ) -> torch.Tensor:
-    """Return a chunk of D from its sums: scales, alpha, beta * C."""
+    """Return a chunk of D from its sums, by the problem's chain of epilogue ops."""
     (rows, columns), (alpha, beta) = at, factors
-    if t.d.dtype == torch.int32:
-        exact = total.to(torch.int64)
-        return exact if t.c is None else exact + t.c[rows, columns]
-    value = total.to(torch.float32)
-    vectors, one = problem.form.scaled, value.new_ones(1)
-    scale_a = _vector(t.sfa, problem.scale_a, rows, one) if vectors else one
-    value = value * (scale_a * value.new_tensor(alpha))[:, None]
-    if vectors and problem.scale_b is not None:
-        value = value * _vector(t.sfb, problem.scale_b, columns, one)
+    exact = t.d.dtype == torch.int32
+    value = total.to(torch.int64 if exact else torch.float32)
+    one = value.new_ones(1, dtype=torch.float32)
+    operands = further_operands(problem, t.epilogue, rows, columns)
+    operands |= {"alpha": one.new_tensor(alpha), "beta": one.new_tensor(beta)}
+    if problem.variant.has_epilogue_scales:
+        operands["sfa"] = _vector(t.sfa, problem.scale_a, rows, one)
+        operands["sfb"] = _vector(t.sfb, problem.scale_b, columns, one)
     if t.c is not None:
-        addend = t.c[rows, columns].to(torch.float64) * value.new_tensor(beta)
-        value = (value.to(torch.float64) + addend).to(torch.float32)
-    return value
+        operands["c"] = t.c[rows, columns]
+    ops = problem.variant.epilogue
+    if problem.variant.reduces_into_d:
+        ops = (*ops, ADD_C)
+    return apply(ops, value, operands)
 
 
 def _vector(

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 
 from ..errors import ArgumentError
-from ..problem import GemmProblem
-from ..quant.layout import align, ceil_div
-from ..quant.recipe import PER_TENSOR, ScaleRecipe
-from ..request import Tensors
+from ..layouts import align, ceil_div
+from ..problem import GemmProblem, GroupKind, Major
+from ..problem.request import Tensors
+from ..problem.scale_recipe import PER_TENSOR, ScaleRecipe
 from .gemm import BLOCK, gemm
 
 HALF = 64  # rows of a block of labels that are computed, or zeros, together
@@ -23,7 +23,7 @@ def grouped_gemm(problem: GemmProblem, t: Tensors, alpha: float = 1.0, beta: flo
     """Write D of a grouped problem as the kernels do, for tensors that fit `problem`.
 
     problem: with a grouping; request_groups.py says the shapes, problem.Grouping what the int32
-        tensor t.groups says, which is read here, by the host.
+        tensor t.grouped_layout says, which is read here, by the host.
 
     Every row is that of gemm() with its group's B, bit for bit. What is written:
         labels: of a block whose first row names a group each half of 64 rows, computed where its
@@ -41,11 +41,11 @@ def grouped_gemm(problem: GemmProblem, t: Tensors, alpha: float = 1.0, beta: flo
     grouping = problem.grouping
     if grouping is None:
         raise ArgumentError("problem", "grouping", "a Grouping", None, "gemm() has none")
-    if grouping.kind == "k":
+    if grouping.kind is GroupKind.ALONG_K:
         parts = list(_along_k(problem, t))
-    elif grouping.kind == "labels":
+    elif grouping.kind is GroupKind.LABELS:
         parts = list(_labelled(problem, t))
-    elif grouping.kind == "offsets":
+    elif grouping.kind is GroupKind.OFFSETS:
         parts = list(_between_offsets(problem, t))
     else:
         parts = list(_stacked(problem, t))
@@ -83,7 +83,7 @@ def _between_offsets(problem: GemmProblem, t: Tensors) -> Iterator[Part]:
 
 def _stacked(problem: GemmProblem, t: Tensors) -> Iterator[Part]:
     groups = t.b.shape[0]
-    counts = [problem.m] * groups if t.groups is None else _listed(t)
+    counts = [problem.m] * groups if t.grouped_layout is None else _listed(t)
     for group, count in enumerate(counts):
         rows = max(0, min(count, problem.m))
         at = slice(0, rows)
@@ -105,9 +105,9 @@ def _along_k(problem: GemmProblem, t: Tensors) -> Iterator[Part]:
         start, column = start + k, blocks.stop
 
 
-def _group_along_k(x: torch.Tensor, start: int, k: int, major: str) -> torch.Tensor:
+def _group_along_k(x: torch.Tensor, start: int, k: int, major: Major) -> torch.Tensor:
     """Return the [rows, k] of a group: columns of x, or a piece of the buffer of x."""
-    if major == "mn":
+    if major is Major.MN:
         return x[:, start : start + k]
     rows = x.shape[0]
     return x.reshape(-1)[rows * start : rows * (start + k)].view(rows, k)
@@ -149,7 +149,7 @@ def _of_rows(
 
 
 def _listed(t: Tensors) -> list[int]:
-    return [] if t.groups is None else t.groups.tolist()
+    return [] if t.grouped_layout is None else t.grouped_layout.tolist()
 
 
 def _alignment(problem: GemmProblem) -> int:

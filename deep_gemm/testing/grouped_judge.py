@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from .. import reference
-from ..gemm import gemm
-from ..problem import GemmProblem, Grouping
-from ..quant.layout import align, ceil_div
-from ..quant.recipe import PER_TENSOR, ScaleRecipe
-from ..request import Options, Tensors
+from ..dispatch import gemm
+from ..layouts import align, ceil_div
+from ..problem import GemmProblem, Grouping, GroupKind, Major, ScaleChoice
+from ..problem.request import Options, Tensors
+from ..problem.scale_recipe import PER_TENSOR, ScaleRecipe
 from .grouped_problems import BLOCK, Drawn, grouping_of
 from .numerics import assert_bitwise_equal, bits, compare, reference_and_bound_of
 
@@ -38,13 +38,13 @@ class Span:
 def spans(problem: GemmProblem, groups: Sequence[int] | None) -> Iterator[Span]:
     """Yield what a call makes of the rows of D, given what the int32 tensor holds."""
     grouping, m = grouping_of(problem), problem.m
-    if grouping.kind == "labels":
+    if grouping.kind is GroupKind.LABELS:
         yield from _merged(_spans_of_labels(grouping, groups or [], m))
-    elif grouping.kind == "offsets":
+    elif grouping.kind is GroupKind.OFFSETS:
         yield from _spans_of_offsets(grouping, groups or [], m)
     else:
-        masked = grouping.kind == "masked"
-        for group in range(grouping.groups):
+        masked = grouping.kind is GroupKind.MASKED
+        for group in range(grouping.num_groups):
             count = min(max((groups or [])[group], 0), m) if masked else m
             yield Span(group, 0, count)
 
@@ -52,7 +52,7 @@ def spans(problem: GemmProblem, groups: Sequence[int] | None) -> Iterator[Span]:
 def _spans_of_labels(grouping: Grouping, labels: Sequence[int], m: int) -> Iterator[Span]:
     for first in range(0, m, grouping.alignment):
         group, end = labels[first], min(first + grouping.alignment, m)
-        if 0 <= group < grouping.groups:
+        if 0 <= group < grouping.num_groups:
             for half in range(first, end, HALF):
                 what = "computed" if labels[half] >= 0 else "zeros"
                 yield Span(group, half, min(half + HALF, end), what)
@@ -88,7 +88,8 @@ def _spans_of_offsets(grouping: Grouping, ends: Sequence[int], m: int) -> Iterat
 
 def options_of(problem: GemmProblem) -> Options:
     """Return the options by which gemm() is asked for a problem."""
-    scales = problem.form.promotion if problem.form.promotion in ("block", "rows") else "auto"
+    mainloop = problem.variant.mainloop
+    scales = ScaleChoice(mainloop.value) if mainloop.scales_along_k else ScaleChoice.AUTO
     return Options(scales, not problem.promoted, problem.static_b, grouping_of(problem))
 
 
@@ -110,7 +111,7 @@ def judge(problem: GemmProblem, drawn: Drawn, *, exact: bool = False) -> None:
     Synchronizes, and costs as numerics.reference_and_bound_of() of every group.
     """
     drawn.check()
-    groups = drawn.tensors.groups
+    groups = drawn.tensors.grouped_layout
     listed = None if groups is None else groups.tolist()
     added = _with_addend(problem, drawn)
     left = torch.ones(len(drawn.whole), dtype=torch.bool, device=drawn.whole.device)
@@ -147,7 +148,7 @@ def _with_addend(problem: GemmProblem, drawn: Drawn) -> Tensors:
 def _pitch(problem: GemmProblem, drawn: Drawn) -> int:
     """Return the rows from one group of a stacked D to the next; all where it is not stacked."""
     stacked = drawn.tensors.d.dim() == 3
-    return max(len(drawn.whole) // (grouping_of(problem).groups if stacked else 1), 1)
+    return max(len(drawn.whole) // (grouping_of(problem).num_groups if stacked else 1), 1)
 
 
 def _place(problem: GemmProblem, drawn: Drawn, span: Span) -> slice:
@@ -161,7 +162,7 @@ def _judge_product(problem: GemmProblem, t: Tensors, where: str, exact: bool) ->
     report = compare(t.d, *reference_and_bound_of(problem, t, exact_products=exact))
     if not report.ok:
         raise AssertionError(f"{where}: {report}")
-    if exact or problem.form.integer:
+    if exact or problem.variant.is_integer:
         wanted = torch.empty_like(t.d)
         reference.gemm(problem, t._replace(d=wanted))
         # NaN stand in the same places; their bits may differ.
@@ -174,20 +175,25 @@ def product(
 ) -> tuple[GemmProblem, Tensors]:
     """Return the rows of a span as a problem of their own.
 
-    t: C must hold what is to be added. listed: what t.groups holds.
+    t: C must hold what is to be added. listed: what t.grouped_layout holds.
     """
     grouping, group, rows = grouping_of(problem), span.group, slice(span.first, span.end)
     d = (t.d[group] if t.d.dim() == 3 else t.d)[rows]
     c = None if t.c is None else (t.c[group] if t.c.dim() == 3 else t.c)[rows]
     dense = replace(
-        problem, m=span.end - span.first, a_major="k", b_major="k", grouping=None, static_b=False
+        problem,
+        m=span.end - span.first,
+        a_major=Major.K,
+        b_major=Major.K,
+        grouping=None,
+        static_b=False,
     )
-    if grouping.kind == "k":
+    if grouping.kind is GroupKind.ALONG_K:
         a, sfa, b, sfb = _along_k(problem, t, listed or [], group)
         sfa = None if sfa is None else sfa[rows]
         return replace(dense, k=a.shape[1]), Tensors(a[rows], sfa, b, sfb, c, d)
-    a = t.a[group] if grouping.stacked else t.a
-    sfa = _scales_of(t.sfa, problem.scale_a, group if grouping.stacked else None)
+    a = t.a[group] if grouping.is_stacked else t.a
+    sfa = _scales_of(t.sfa, problem.scale_a, group if grouping.is_stacked else None)
     sfa = sfa[rows] if sfa is not None and problem.scale_a != PER_TENSOR else sfa
     sfb = _scales_of(t.sfb, problem.scale_b, group)
     return dense, Tensors(a[rows], sfa, t.b[group], sfb, c, d)

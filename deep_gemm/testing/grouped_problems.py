@@ -16,10 +16,10 @@ import torch
 
 from ..dtypes import INT32, DType
 from ..errors import ArgumentError
-from ..problem import GemmProblem, Grouping
-from ..quant.layout import align, ceil_div
-from ..quant.recipe import PER_TENSOR, ScaleRecipe
-from ..request import Tensors
+from ..layouts import align, ceil_div
+from ..problem import CMode, GemmProblem, Grouping, GroupKind, Major
+from ..problem.request import Tensors
+from ..problem.scale_recipe import PER_TENSOR, ScaleRecipe
 from . import poison, problems
 from .problems import Source
 
@@ -63,9 +63,9 @@ def grouping_of(problem: GemmProblem) -> Grouping:
 
 def least_m(grouping: Grouping, rows: Sequence[int]) -> int:
     """Return the fewest rows of A that hold groups of `rows` rows; with kind "k" it has any."""
-    if grouping.kind in ("labels", "offsets"):
+    if grouping.kind in (GroupKind.LABELS, GroupKind.OFFSETS):
         return max((end for first, end in _placed(grouping, rows) if first < end), default=0)
-    return 1 if grouping.kind == "k" else max(rows)
+    return 1 if grouping.kind is GroupKind.ALONG_K else max(rows)
 
 
 def _placed(grouping: Grouping, rows: Sequence[int]) -> list[Extent]:
@@ -82,12 +82,12 @@ def group_tensor(problem: GemmProblem, rows: Sequence[int]) -> list[int] | None:
     the one before does, the others where they would begin.
     """
     grouping = grouping_of(problem)
-    if grouping.kind == "batched":
+    if grouping.kind is GroupKind.BATCHED:
         return None
-    if grouping.kind in ("masked", "k"):
+    if grouping.kind in (GroupKind.MASKED, GroupKind.ALONG_K):
         return list(rows)
     placed = _placed(grouping, rows)
-    if grouping.kind == "offsets":
+    if grouping.kind is GroupKind.OFFSETS:
         before = [0, *(end for _, end in placed)]
         return [
             before[i] if first == end and i % 2 else end for i, (first, end) in enumerate(placed)
@@ -130,7 +130,7 @@ def make(
     """
     grouping, source = grouping_of(problem), (device, generator)
     _check_fit(problem, rows)
-    if grouping.kind == "k":
+    if grouping.kind is GroupKind.ALONG_K:
         a, b = (_operand_along_k(problem, rows, side, row_pad, exact, source) for side in (0, 1))
         sfa, sfb = (
             _scales_along_k(problem, rows, (side, scale_layouts[side]), exact, source)
@@ -140,9 +140,9 @@ def make(
         a, b = (_operand(problem, side, row_pad, exact, source) for side in (0, 1))
         sfa, sfb = (_scales(problem, side, scale_layouts[side], exact, source) for side in (0, 1))
         for group, first, end in _unused(problem, rows):
-            poison.nan_fill_(a[group, first:end] if grouping.stacked else a[first:end])
+            poison.nan_fill_(a[group, first:end] if grouping.is_stacked else a[first:end])
             if sfa is not None and problem.scale_a != PER_TENSOR:
-                sfa[(group,) if grouping.stacked else ()][first:end].fill_(torch.nan)
+                sfa[(group,) if grouping.is_stacked else ()][first:end].fill_(torch.nan)
     found = group_tensor(problem, rows)
     groups = None if found is None else torch.tensor(found, dtype=torch.int32, device=device)
     d, whole, check = _output(problem, device, 0 if contiguous else 8, 0 if contiguous else GAP)
@@ -152,9 +152,9 @@ def make(
 
 def _check_fit(problem: GemmProblem, rows: Sequence[int]) -> None:
     grouping = grouping_of(problem)
-    if len(rows) != grouping.groups:
-        raise ArgumentError("rows", "length", grouping.groups, len(rows))
-    if grouping.kind == "k" and sum(rows) > problem.k:
+    if len(rows) != grouping.num_groups:
+        raise ArgumentError("rows", "length", grouping.num_groups, len(rows))
+    if grouping.kind is GroupKind.ALONG_K and sum(rows) > problem.k:
         raise ArgumentError("rows", "sum", f"at most K = {problem.k}", sum(rows))
     if problem.m < least_m(grouping, rows):
         raise ArgumentError("problem", "m", f"at least {least_m(grouping, rows)}", problem.m)
@@ -166,7 +166,7 @@ class _Side(NamedTuple):
     mn: int
     dtype: DType
     recipe: ScaleRecipe | None
-    major: str
+    major: Major
     stacked: bool
 
 
@@ -174,8 +174,8 @@ def _side(problem: GemmProblem, side: int) -> _Side:
     """Return A (0) or B (1)."""
     p, grouping = problem, grouping_of(problem)
     if side == 0:
-        return _Side(p.m, p.a_dtype, p.scale_a, p.a_major, grouping.stacked)
-    return _Side(p.n, p.b_dtype, p.scale_b, p.b_major, grouping.kind != "k")
+        return _Side(p.m, p.a_dtype, p.scale_a, p.a_major, grouping.is_stacked)
+    return _Side(p.n, p.b_dtype, p.scale_b, p.b_major, grouping.kind is not GroupKind.ALONG_K)
 
 
 def _operand(
@@ -183,21 +183,21 @@ def _operand(
 ) -> torch.Tensor:
     """Return A or B, [mn, k] or [groups, mn, k]."""
     mn, dtype, _, major, stacked = _side(problem, side)
-    count = grouping_of(problem).groups if stacked else 1
+    count = grouping_of(problem).num_groups if stacked else 1
     x = problems.operand(problem, dtype, count * mn, exact, source).view(count, mn, problem.k)
     found = _in_lines(x, major, row_pad)
     return found if stacked else found[0]
 
 
-def _in_lines(x: torch.Tensor, major: str, row_pad: int) -> torch.Tensor:
+def _in_lines(x: torch.Tensor, major: Major, row_pad: int) -> torch.Tensor:
     """Return x [groups, mn, k] with lines along K or along its rows, poison behind lines and
     groups."""
-    lines = x if major == "k" else x.transpose(1, 2)
+    lines = x if major is Major.K else x.transpose(1, 2)
     count, length = lines.shape[1:]
     pitch = align(length, 16 // x.element_size()) + row_pad
     buffer = poison.nan_like((x.shape[0], count + GAP, pitch), x)
     view = poison.copied(lines, buffer[:, :count, :length])
-    return view if major == "k" else view.transpose(1, 2)
+    return view if major is Major.K else view.transpose(1, 2)
 
 
 def _operand_along_k(
@@ -207,7 +207,7 @@ def _operand_along_k(
     mn, dtype, _, major, _ = _side(problem, side)
     x = problems.operand(problem, dtype, mn, exact, source)
     poison.nan_fill_(x[:, sum(ks) :])
-    if major == "mn":
+    if major is Major.MN:
         return _in_lines(x[None], major, row_pad)[0]
     parts = [part.reshape(-1) for part in x.split([*ks, problem.k - sum(ks)], 1)]
     return torch.cat([part.view(torch.uint8) for part in parts]).view(x.dtype).view(x.shape)
@@ -219,7 +219,7 @@ def _scales(
     mn, _, recipe, _, stacked = _side(problem, side)
     if recipe is None:
         return None
-    count = grouping_of(problem).groups if stacked else 1
+    count = grouping_of(problem).num_groups if stacked else 1
     if recipe == PER_TENSOR:
         shape = (count,) if stacked and layout != "row_major" else ()
         return _drawn_scales((shape[0] if shape else 1, 1), False, source).view(shape)
@@ -272,7 +272,7 @@ def lay_out(sf: torch.Tensor, layout: str) -> torch.Tensor:
 def _unused(problem: GemmProblem, rows: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Yield group, first and end of rows of A that belong to none."""
     grouping = grouping_of(problem)
-    if grouping.stacked:
+    if grouping.is_stacked:
         yield from ((group, count, problem.m) for group, count in enumerate(rows))
         return
     placed = [extent for extent in _placed(grouping, rows) if extent[0] < extent[1]]
@@ -286,18 +286,22 @@ def _output(
 ) -> tuple[torch.Tensor, torch.Tensor, Callable[[], None]]:
     """Return D, the matrix of all its rows with those between its groups, and its check."""
     grouping = grouping_of(problem)
-    count = grouping.groups if grouping.stacked or grouping.kind == "k" else 1
+    count = grouping.num_groups if grouping.is_stacked or grouping.kind is GroupKind.ALONG_K else 1
     dtype = problem.d_dtype.torch
     whole, check = poison.canary(count * (problem.m + gap), problem.n, dtype, device, out_pad)
     view = whole.unflatten(0, (count, problem.m + gap))[:, : problem.m]
-    return view if grouping.stacked or grouping.kind == "k" else view[0], whole, check
+    return (
+        view if grouping.is_stacked or grouping.kind is GroupKind.ALONG_K else view[0],
+        whole,
+        check,
+    )
 
 
 def _addend(
     problem: GemmProblem, d: torch.Tensor, exact: bool, source: Source
 ) -> torch.Tensor | None:
     """Return C, of about the size of the product: D itself where the addend is "reduce"."""
-    if problem.addend == "none":
+    if problem.c_mode is CMode.NONE:
         return None
     device, generator = source
     drawn = torch.randn(d.shape, device=device, generator=generator)
@@ -305,4 +309,4 @@ def _addend(
     if exact or problem.d_dtype == INT32:
         drawn.round_().add_(0.0)  # no -0, which is 0 once a sum is added
     drawn = drawn.to(d.dtype)
-    return d.copy_(drawn) if problem.addend == "reduce" else drawn
+    return d.copy_(drawn) if problem.c_mode is CMode.REDUCE else drawn

@@ -55,9 +55,9 @@ import torch
 
 from .. import dtypes
 from ..errors import ArgumentError
-from ..problem import GemmProblem
-from ..quant.recipe import BLOCK_128X128
-from ..request import Tensors
+from ..problem import GemmProblem, Mainloop
+from ..problem.request import Tensors
+from ..problem.scale_recipe import BLOCK_128X128
 
 BLOCK = 128
 TENSOR_CORE_ULP = 2.0**-13
@@ -216,7 +216,7 @@ def reference_and_bound_of(
     two float64 products of m * n * k (one with exact_products, three where sums are not promoted),
     six float64 [m, n] tensors, and A and B in float64 where sums are not promoted.
     """
-    if problem.form.promotion == "none":
+    if problem.variant.mainloop is Mainloop.DIRECT:
         total, bound = _in_one_sum(problem, tensors, exact_products)
     else:
         total, bound = _by_k_blocks(problem, tensors, exact_products)
@@ -236,7 +236,7 @@ def _by_k_blocks(problem: GemmProblem, t: Tensors, exact: bool) -> Judged:
     """Return the sum promoted every 128 of K and its bound, float64 [m, n]."""
     total = torch.zeros((problem.m, problem.n), dtype=torch.float64, device=t.a.device)
     bound = torch.full_like(total, _FP32_TINY)
-    roundings = 11 if problem.form.promotion == "rows" else 3
+    roundings = 11 if problem.variant.mainloop is Mainloop.SCALED_1D1D else 3
     for a_block, b_block, scale in _k_blocks(problem, t):
         term = a_block @ b_block.T
         if not exact:
@@ -254,7 +254,7 @@ def _in_one_sum(problem: GemmProblem, t: Tensors, exact: bool) -> Judged:
     """Return the sum over all of K in the tensor core and its bound, float64 [m, n]."""
     a, b, k = t.a.to(torch.float64), t.b.to(torch.float64), problem.k
     total = a @ b.T
-    if exact or problem.form.integer:
+    if exact or problem.variant.is_integer:
         return total, torch.zeros_like(total)
     ulp, depth = _FP8_CORE if problem.a_dtype.is_fp8 else _FP32_CORE
     largest = (a.square() @ b.square().T).sqrt_().add_(total.abs())
@@ -266,10 +266,10 @@ def _in_one_sum(problem: GemmProblem, t: Tensors, exact: bool) -> Judged:
 def _scale_(problem: GemmProblem, t: Tensors, alpha: float, judged: Judged) -> None:
     """Multiply a sum and its bound by alpha and the scales of rows and columns, in place."""
     total, bound = judged
-    roundings = problem.form.integer + 2 * (alpha != 1)
+    roundings = problem.variant.is_integer + 2 * (alpha != 1)
     rows = total.new_full((1,), alpha)
     columns = total.new_ones(1)
-    if problem.form.scaled:
+    if problem.variant.has_epilogue_scales:
         roundings += (t.sfa is not None) + (t.sfb is not None)
         rows = rows if t.sfa is None else rows * t.sfa.reshape(-1)
         columns = columns if t.sfb is None else t.sfb.reshape(-1).to(torch.float64)
@@ -314,7 +314,8 @@ def _k_blocks(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield for each k-block A and B in float64, and the scale of their product: [m, n] or one."""
     scale = torch.ones((), dtype=torch.float64, device=t.a.device)
-    sfa, sfb = (t.sfa, t.sfb) if problem.form.promotion != "unit" else (None, None)
+    along_k = problem.variant.mainloop.scales_along_k
+    sfa, sfb = (t.sfa, t.sfb) if along_k else (None, None)
     if sfb is not None and problem.scale_b == BLOCK_128X128:
         sfb = sfb[torch.arange(problem.n, device=sfb.device) // BLOCK]
     for kb, k0 in enumerate(range(0, problem.k, BLOCK)):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ..quant.layout import align
+from ..layouts import align
 from .numerics import bits
 
 GUARD_ROWS = 2  # rows of canaries before and after the output

@@ -14,10 +14,10 @@ import torch
 
 from ..dtypes import E4M3, FP16, INT32, DType
 from ..errors import ArgumentError
-from ..problem import GemmProblem
-from ..quant.layout import align
-from ..quant.recipe import BLOCK_128X128, PER_TENSOR, ROW_1X128, ScaleRecipe
-from ..request import Tensors
+from ..layouts import align
+from ..problem import CMode, GemmProblem, Mainloop, Major
+from ..problem.request import Tensors
+from ..problem.scale_recipe import BLOCK_128X128, PER_TENSOR, ROW_1X128, ScaleRecipe
 from . import poison
 
 _SFA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -87,10 +87,10 @@ def make(
     a, b = _in_lines(a, problem.a_major, row_pad), _in_lines(b, problem.b_major, row_pad)
     d, check = poison.canary(m, n, problem.d_dtype.torch, device, out_pad)
     c = None
-    if problem.addend != "none":
+    if problem.c_mode is not CMode.NONE:
         drawn = torch.randn((m, n), device=device, generator=generator).mul_(spread)
         drawn = (drawn.round_() if problem.d_dtype == INT32 else drawn).to(d.dtype)
-        same = in_place or problem.addend == "reduce"
+        same = in_place or problem.c_mode is CMode.REDUCE
         c = d.copy_(drawn) if same else poison.pitched(drawn, n + out_pad)
     return Drawn(Tensors(a, sfa, b, sfb, c, d), check)
 
@@ -102,17 +102,18 @@ def arguments(problem: GemmProblem, t: Tensors) -> dict[str, Any]:
     """
     sides = ((problem.a_major, t.a, t.sfa), (problem.b_major, t.b, t.sfb))
     a, b = (
-        _passed(data if major == "k" else data.t(), scale, major) for major, data, scale in sides
+        _passed(data if major is Major.K else data.t(), scale, major)
+        for major, data, scale in sides
     )
-    layout = {"k": "n", "mn": "t"}[problem.a_major] + {"k": "t", "mn": "n"}[problem.b_major]
+    layout = "nt"[problem.a_major is Major.MN] + "tn"[problem.b_major is Major.MN]
     options = {"fast_accum": not problem.promoted, "static_b": problem.static_b}
     return {"a": a, "b": b, "out": t.d, "c": t.c, "layout": layout, **options}
 
 
-def _passed(data: torch.Tensor, scale: torch.Tensor | None, major: str) -> Any:
+def _passed(data: torch.Tensor, scale: torch.Tensor | None, major: Major) -> Any:
     if scale is None:
         return data
-    return data, scale.t() if major == "mn" and scale.dim() == 2 else scale
+    return data, scale.t() if major is Major.MN and scale.dim() == 2 else scale
 
 
 Source = tuple[torch.device | str, torch.Generator | None]
@@ -143,7 +144,7 @@ def _reduction(problem: GemmProblem) -> int:
 
 def _exact_reach(problem: GemmProblem) -> int:
     """Return the largest integer of exact operands: 13 bits hold 8192 products of -1, 0 and 1."""
-    return 1 if problem.a_dtype.is_fp8 and problem.form.promotion == "none" else 4
+    return 1 if problem.a_dtype.is_fp8 and problem.variant.mainloop is Mainloop.DIRECT else 4
 
 
 def deviation(problem: GemmProblem, exact: bool) -> float:
@@ -172,11 +173,11 @@ def _scales(
     return lay_out_sfa(sf, layout)
 
 
-def _in_lines(x: torch.Tensor, major: str, row_pad: int) -> torch.Tensor:
+def _in_lines(x: torch.Tensor, major: Major, row_pad: int) -> torch.Tensor:
     """Return x with lines along K ("k") or along its rows ("mn"), each followed by poison."""
-    length = x.shape[1] if major == "k" else x.shape[0]
+    length = x.shape[1] if major is Major.K else x.shape[0]
     pitch = align(length, 16 // x.element_size()) + row_pad
-    return poison.pitched(x, pitch) if major == "k" else poison.transposed(x, pitch)
+    return poison.pitched(x, pitch) if major is Major.K else poison.transposed(x, pitch)
 
 
 def make_block_scaled(

@@ -1,39 +1,41 @@
-// A ring of shared-memory stages guarded by full and empty barriers.
+// A pipeline of shared-memory stages, guarded by full and empty barriers.
 #pragma once
 #include "deep_gemm/ptx/mbarrier.cuh"
 
 namespace deep_gemm::pipeline {
 
-// Position in the ring: which stage, and the parity of the round.
+// Where a producer or consumer stands: a stage, and the phase of its barriers.
 template <uint32_t kStages>
-struct Position {
-    uint32_t stage = 0;
-    uint32_t parity = 0;
-
-    // Passes over stages that are not this thread's.
-    __device__ __forceinline__ void skip(uint32_t count) {
-        const uint32_t passed = stage + count;
-        parity ^= passed / kStages & 1;
-        stage = passed % kStages;
-    }
+struct PipelineState {
+    uint32_t stage = 0, phase = 0;
 
     __device__ __forceinline__ void advance() {
         if (++stage == kStages) {
             stage = 0;
-            parity ^= 1;
+            phase ^= 1;
         }
+    }
+
+    // Advances by `count` stages.
+    __device__ __forceinline__ void skip(uint32_t count) {
+        const uint32_t skipped = stage + count;
+        phase ^= skipped / kStages & 1;
+        stage = skipped % kStages;
     }
 };
 
-// The barriers of the ring: `full` says the data has landed, `empty` that all readers are done.
+// full: the stage's data has landed. empty: all consumers have read it.
 template <uint32_t kStages>
-struct Barriers {
-    uint32_t base;  // shared-memory address of 2 * kStages barriers
+struct PipelineBarriers {
+    static constexpr uint32_t kBytes = 2 * 8 * kStages;
+
+    uint32_t base;  // shared address of kStages full barriers, then of kStages empty ones
 
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return base + 8 * stage; }
     __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return base + 8 * (kStages + stage); }
 
-    // NOTE: by one thread; barriers are addressed by uniform registers, so lanes would take turns by votes.
+    // Called by one thread.
+    // NOTE: the instruction takes its address from a uniform register, so several lanes would run one after another.
     __device__ __forceinline__ void init(uint32_t full_arrivals, uint32_t empty_arrivals) const {
         for (uint32_t stage = 0; stage < kStages; ++stage) {
             ptx::mbarrier_init(full(stage), full_arrivals);
@@ -42,11 +44,13 @@ struct Barriers {
         ptx::fence_mbarrier_init();
     }
 
-    __device__ __forceinline__ void wait_full(const Position<kStages>& at) const { ptx::mbarrier_wait(full(at.stage), at.parity); }
+    __device__ __forceinline__ void wait_full(const PipelineState<kStages>& state) const {
+        ptx::mbarrier_wait(full(state.stage), state.phase);
+    }
 
-    // In the first round every stage is free: a fresh barrier answers to the opposite parity.
-    __device__ __forceinline__ void wait_empty(const Position<kStages>& at) const {
-        ptx::mbarrier_wait(empty(at.stage), at.parity ^ 1);
+    // In the first round all stages are free: a fresh barrier counts as past the opposite phase.
+    __device__ __forceinline__ void wait_empty(const PipelineState<kStages>& state) const {
+        ptx::mbarrier_wait(empty(state.stage), state.phase ^ 1);
     }
 };
 

@@ -1,6 +1,7 @@
-// Conversions between float and narrower types, and a maximum that keeps NaN.
+// Conversions between float and narrower types (cvt), and maxima that keep NaN.
+// PTX ISA: https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cvt
 #pragma once
-#include "deep_gemm/ptx/types.cuh"
+#include "deep_gemm/common/types.cuh"
 
 namespace deep_gemm::ptx {
 
@@ -25,6 +26,31 @@ __device__ __forceinline__ float from_fp16(uint32_t bits) {
     return value;
 }
 
+// Two floats to packed 16-bit ones, rounded to nearest even; `low` lands in the lower half.
+template <class Out>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+    uint32_t packed;
+    if constexpr (kIsSame<Out, BFloat16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+// The value of an output element, from its bits.
+template <class Out>
+__device__ __forceinline__ auto widen(uint32_t bits) {
+    if constexpr (kIsSame<Out, int>) {
+        return static_cast<int>(bits);
+    } else if constexpr (kIsSame<Out, float>) {
+        return __uint_as_float(bits);
+    } else if constexpr (kIsSame<Out, BFloat16>) {
+        return __uint_as_float(bits << 16);
+    } else {
+        float wide;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(static_cast<uint16_t>(bits)));
+        return wide;
+    }
+}
+
 // The larger value; NaN where either is.
 __device__ __forceinline__ float max_nan(float x, float y) {
     float larger;
@@ -32,7 +58,7 @@ __device__ __forceinline__ float max_nan(float x, float y) {
     return larger;
 }
 
-// The same for each half of a word.
+// The maximum of each half of a word.
 __device__ __forceinline__ uint32_t max_nan_bf16x2(uint32_t x, uint32_t y) {
     uint32_t larger;
     asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(x), "r"(y));
@@ -45,8 +71,9 @@ __device__ __forceinline__ uint32_t max_nan_fp16x2(uint32_t x, uint32_t y) {
     return larger;
 }
 
-// Makes the compiler forget what it has derived from a value, which it would otherwise keep in registers.
-__device__ __forceinline__ void forget(uint4& value) {
+// Hides from the compiler where a value came from, so that it recomputes what depends on it instead of keeping it in
+// registers.
+__device__ __forceinline__ void opaque(uint4& value) {
     asm volatile("" : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w));
 }
 

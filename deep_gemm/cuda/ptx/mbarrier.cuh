@@ -1,7 +1,7 @@
-// mbarrier: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
-// A barrier is named by its 32-bit shared-memory address.
+// mbarriers, each named by its 32-bit shared-memory address.
+// PTX ISA: https://docs.nvidia.com/cuda/parallel-thread-execution/#parallel-synchronization-and-communication-instructions-mbarrier
 #pragma once
-#include "deep_gemm/ptx/types.cuh"
+#include "deep_gemm/common/types.cuh"
 
 namespace deep_gemm::ptx {
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// One arrival, and `bytes` more to be written by bulk copies before the phase completes.
+// Arrives, and expects `bytes` from bulk copies before the phase completes.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -23,8 +23,8 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives on the same barrier of CTA `rank` of the cluster.
-// NOTE: with .release.cluster this compiles to MEMBAR.ALL.GPU in every k-block.
+// Arrives at the barrier with this address in CTA `rank` of the cluster.
+// NOTE: with .release.cluster the compiler puts MEMBAR.ALL.GPU before every arrival; consumers only read, so none is needed.
 __device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier, uint32_t rank) {
     asm volatile(
         "{\n"
@@ -36,8 +36,8 @@ __device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier, uint32_
         : "memory");
 }
 
-// Returns once the phase with this parity has completed; try_wait suspends the thread in hardware.
-__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
+// Waits until the phase with this parity has completed; try_wait suspends the thread in hardware.
+__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t phase) {
     uint32_t done = 0;
     while (!done) {
         asm volatile(
@@ -47,13 +47,13 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
             "selp.b32 %0, 1, 0, p;\n"
             "}\n"
             : "=r"(done)
-            : "r"(barrier), "r"(parity)
+            : "r"(barrier), "r"(phase)
             : "memory");
     }
 }
 
-// The same for what other CTAs of the cluster have written.
-__device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+// mbarrier_wait() that also acquires what other CTAs of the cluster have written.
+__device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t phase) {
     uint32_t done = 0;
     while (!done) {
         asm volatile(
@@ -63,7 +63,7 @@ __device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t
             "selp.b32 %0, 1, 0, p;\n"
             "}\n"
             : "=r"(done)
-            : "r"(barrier), "r"(parity)
+            : "r"(barrier), "r"(phase)
             : "memory");
     }
 }

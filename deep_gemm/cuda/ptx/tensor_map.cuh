@@ -1,7 +1,8 @@
-// Maps in global memory that a kernel changes: PTX ISA, "tensormap.replace". To be seen by copies of later kernels after
-// tensor_map_release() here and tensor_map_acquire() there.
+// Tensor maps in global memory that a kernel modifies (tensormap.replace). A later kernel sees the change after
+// tensor_map_release() in this one and tensor_map_acquire() in that one.
+// PTX ISA: https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-tensormap-replace
 #pragma once
-#include "deep_gemm/ptx/types.cuh"
+#include "deep_gemm/common/types.cuh"
 
 namespace deep_gemm::ptx {
 
@@ -17,7 +18,7 @@ __device__ __forceinline__ void tensor_map_set_extent(TensorMap* map, uint32_t e
                  : "memory");
 }
 
-// From one row of a matrix to the next.
+// Row pitch of a matrix.
 __device__ __forceinline__ void tensor_map_set_pitch(TensorMap* map, uint64_t bytes) {
     asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(__cvta_generic_to_global(map)), "l"(bytes)
                  : "memory");

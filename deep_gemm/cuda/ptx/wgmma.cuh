@@ -1,6 +1,7 @@
-// Ordering of warpgroup MMA: PTX ISA, "wgmma". The mma itself is rendered for the kernel's one shape.
+// Ordering of warpgroup MMAs. The wgmma.mma_async wrapper itself is rendered for the kernel's one shape (jit/source.py).
+// PTX ISA: https://docs.nvidia.com/cuda/parallel-thread-execution/#asynchronous-warpgroup-level-matrix-instructions
 #pragma once
-#include "deep_gemm/ptx/types.cuh"
+#include "deep_gemm/common/types.cuh"
 
 namespace deep_gemm::ptx {
 
