@@ -1,4 +1,4 @@
-"""Configurations nobody has to choose, as the candidates are made, and a form of every kind."""
+"""Configurations nobody has to choose, as the candidates are made, and a variant of every kind."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name
-from deep_gemm.config.candidates import complete
+from deep_gemm.config.candidates import finalize
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
-from deep_gemm.problem import Form, GemmProblem
-from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, ROW_1X128
+from deep_gemm.problem import CMode, GemmProblem, GemmVariant, Major
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, ROW_1X128
 
 H200 = by_name("h200")
-WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}  # by BLOCK_M
+WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}  # by mma_m
 
 
 def config_of(
@@ -23,19 +23,22 @@ def config_of(
     cluster_n: int = 1,
     *,
     ping_pong: bool = False,
+    swap_ab: bool = False,
     **rest: Any,
 ) -> GemmConfig:
     """Return a configuration, legal or not, with its store path and as many stages as fit."""
-    warpgroups = 2 if ping_pong else WARPGROUPS[block_m]
-    tile = TileConfig(block_m, block_n, warpgroups, ping_pong)
+    warpgroups = 2 if ping_pong else WARPGROUPS[block_n if swap_ab else block_m]
+    tile = TileConfig(block_m, block_n, warpgroups, ping_pong, swap_ab)
     unknown = StoreConfig(0, 0, 0)
-    return complete(GemmConfig(tile, cluster_m, cluster_n, 0, unknown, split_k, **rest), H200)
+    return finalize(GemmConfig(tile, cluster_m, cluster_n, 0, unknown, split_k, **rest), H200)
 
 
-# --- forms --------------------------------------------------------------------------------------
+# --- variants -----------------------------------------------------------------------------------
 
 BLOCKS, ROWS = (ROW_1X128, BLOCK_128X128), (ROW_1X128, ROW_1X128)
 VECTORS, NONE = (PER_CHANNEL, PER_CHANNEL), (None, None)
+READ, REDUCE = CMode.READ, CMode.REDUCE
+K, MN = Major.K, Major.MN
 
 
 def template(*fields: Any, **rest: Any) -> GemmProblem:
@@ -43,33 +46,33 @@ def template(*fields: Any, **rest: Any) -> GemmProblem:
     return GemmProblem(0, 0, 0, *fields, **rest)
 
 
-# Every pair of operands, kind of scales, size of output, order in memory and way to add C.
+# Every pair of operands, kind of scales, size of output, major and way to add C.
 TEMPLATES = {
-    "block": template(),
-    "block_fp16_read": template(E4M3, E5M2, FP16, *BLOCKS, addend="read"),
-    "block_fp32_reduce": template(E5M2, E4M3, FP32, *BLOCKS, addend="reduce"),
-    "rows": template(E4M3, E4M3, BF16, *ROWS),
-    "rows_fp32_read": template(E5M2, E5M2, FP32, *ROWS, addend="read"),
-    "rows_fp32_reduce": template(E4M3, E4M3, FP32, *ROWS, addend="reduce"),
-    "unit_fp32": template(E4M3, E5M2, FP32, *NONE),
-    "unit_scaled_read": template(E4M3, E4M3, BF16, *VECTORS, addend="read"),
+    "1d2d": template(),
+    "1d2d_fp16_read": template(E4M3, E5M2, FP16, *BLOCKS, c_mode=READ),
+    "1d2d_fp32_reduce": template(E5M2, E4M3, FP32, *BLOCKS, c_mode=REDUCE),
+    "1d1d": template(E4M3, E4M3, BF16, *ROWS),
+    "1d1d_fp32_read": template(E5M2, E5M2, FP32, *ROWS, c_mode=READ),
+    "1d1d_fp32_reduce": template(E4M3, E4M3, FP32, *ROWS, c_mode=REDUCE),
+    "promoted_fp32": template(E4M3, E5M2, FP32, *NONE),
+    "promoted_scaled_read": template(E4M3, E4M3, BF16, *VECTORS, c_mode=READ),
     "fast_fp16": template(E5M2, E4M3, FP16, *NONE, promoted=False),
     "fast_scaled": template(E4M3, E4M3, BF16, *VECTORS, promoted=False),
-    "fast_scaled_fp32_reduce": template(E4M3, E4M3, FP32, *VECTORS, False, addend="reduce"),
+    "fast_scaled_fp32_reduce": template(E4M3, E4M3, FP32, *VECTORS, False, c_mode=REDUCE),
     "int8": template(INT8, INT8, INT32, *NONE),
-    "int8_read": template(INT8, INT8, INT32, *NONE, addend="read"),
-    "int8_reduce": template(INT8, INT8, INT32, *NONE, addend="reduce"),
-    "int8_scaled_bf16_read": template(INT8, INT8, BF16, *VECTORS, addend="read"),
+    "int8_read": template(INT8, INT8, INT32, *NONE, c_mode=READ),
+    "int8_reduce": template(INT8, INT8, INT32, *NONE, c_mode=REDUCE),
+    "int8_scaled_bf16_read": template(INT8, INT8, BF16, *VECTORS, c_mode=READ),
     "int8_scaled_fp32": template(INT8, INT8, FP32, *VECTORS),
     "bf16": template(BF16, BF16, BF16, *NONE),
-    "bf16_turned_fp32_read": template(BF16, BF16, FP32, *NONE, True, "mn", "mn", "read"),
-    "fp16_read": template(FP16, FP16, FP16, *NONE, addend="read"),
-    "fp16_a_turned_fp32_reduce": template(FP16, FP16, FP32, *NONE, True, "mn", "k", "reduce"),
-    "bf16_b_turned": template(BF16, BF16, BF16, *NONE, True, "k", "mn"),
+    "bf16_mn_fp32_read": template(BF16, BF16, FP32, *NONE, True, MN, MN, READ),
+    "fp16_read": template(FP16, FP16, FP16, *NONE, c_mode=READ),
+    "fp16_a_mn_fp32_reduce": template(FP16, FP16, FP32, *NONE, True, MN, K, REDUCE),
+    "bf16_b_mn": template(BF16, BF16, BF16, *NONE, True, K, MN),
 }
-FORMS: dict[str, Form] = {name: problem.form for name, problem in TEMPLATES.items()}
+VARIANTS: dict[str, GemmVariant] = {name: problem.variant for name, problem in TEMPLATES.items()}
 
 
-def sized(form: str, m: int, n: int, k: int, **rest: Any) -> GemmProblem:
-    """Return a problem of one of FORMS."""
-    return replace(TEMPLATES[form], m=m, n=n, k=k, **rest)
+def sized(variant: str, m: int, n: int, k: int, **rest: Any) -> GemmProblem:
+    """Return a problem of one of VARIANTS."""
+    return replace(TEMPLATES[variant], m=m, n=n, k=k, **rest)

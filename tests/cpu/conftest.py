@@ -1,16 +1,82 @@
-"""Fixtures of the tests that compile kernels."""
+"""What tests that compile share: their order, and the folder of what compilers made."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from deep_gemm.jit import nvrtc
 
+from . import kept_kit
 from .cache_kit import forget
+
+# Files whose tests need a compiler, in the order of the time they take: workers get them first.
+COMPILING = (
+    "test_compile.py",
+    "test_cast_kernels.py",
+    "test_simulated.py",
+    "test_compile_groups.py",
+    "test_simulated_groups.py",
+    "test_group_tiles.py",
+    "test_cluster.py",
+    "test_cli.py",
+    "test_ffma_interleave.py",
+    "test_scheduler.py",
+    "test_cache_sharing.py",
+    "test_cast_grid.py",
+    "test_columns.py",
+    "test_cache.py",
+    "test_group_maps.py",
+    "test_sass.py",
+    "test_cache_keys.py",
+    "test_nvrtc.py",
+)
+FOLDER = Path(__file__).parent
+RANKS = {FOLDER / name: rank for rank, name in enumerate(COMPILING)}
+assert all(path.exists() for path in RANKS), "COMPILING names a file that is not there"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the folder of what compilers made; workers of one run take the same."""
+    # Most products here are so small that a second thread costs more time than it saves.
+    torch.set_num_threads(1)
+    config.addinivalue_line("markers", "compiler: in a file whose tests need a compiler")
+    if kept_kit.FOLDER_VARIABLE not in os.environ:
+        os.environ[kept_kit.FOLDER_VARIABLE] = str(_kept_folder(config))
+    folder = Path(os.environ[kept_kit.FOLDER_VARIABLE])
+    folder.mkdir(parents=True, exist_ok=True)
+    if not hasattr(config, "workerinput"):
+        kept_kit.remove_old(folder)
+
+
+def _kept_folder(config: pytest.Config) -> Path:
+    if cache := getattr(config, "cache", None):
+        return cache.mkdir("compiled")
+    folder = Path(tempfile.mkdtemp(prefix="deep_gemm-tests-"))  # -p no:cacheprovider
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return folder
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first, and mark those that need a compiler."""
+    items.sort(key=lambda item: RANKS.get(item.path, len(RANKS)))
+    for item in items:
+        if item.path in RANKS:
+            item.add_marker(pytest.mark.compiler)
+
+
+@pytest.fixture(scope="session")
+def kept_kernels() -> Path:
+    """Return a kernel cache that lasts from run to run; not for tests of the cache itself."""
+    return kept_kit.kernel_cache()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from deep_gemm.problem import GROUPINGS
+from deep_gemm.problem import GROUPINGS, GroupKind
 
 LARGEST = (1 << 31) - 1
 
@@ -31,10 +31,10 @@ class Case:
 
     def line(self) -> str:
         """Return the case as the program reads it; clusters along tokens are of no use to it."""
-        along = (self.weights, 77) if self.swapped else (77, self.weights)
+        along = (self.weights, 77) if self.tile.swap_ab else (77, self.weights)
         walk = *along, self.band, int(self.band_on_m), self.grid
         groups = self.groups, self.rows, self.alignment, int(self.clears), len(self.of), *self.of
-        shape = GROUPINGS.index(self.kind), self.tile, self.sharers, int(self.swapped)
+        shape = GROUPINGS.index(self.kind), self.tile, self.sharers, int(self.tile.swap_ab)
         return " ".join(map(str, (*shape, *walk, *groups)))
 
 
@@ -54,7 +54,11 @@ def meaning(case: Case) -> dict[int, Rows]:
     if case.kind in of_kind:
         return of_kind[case.kind](case)
     every = set(range(case.rows))
-    having = [i for i in range(case.groups) if case.kind != "k" or case.of[i] > 0 or case.clears]
+    having = [
+        i
+        for i in range(case.groups)
+        if case.kind is not GroupKind.ALONG_K or case.of[i] > 0 or case.clears
+    ]
     return {i: Rows(every, every) for i in having} if every else {}
 
 

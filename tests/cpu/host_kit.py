@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -13,8 +14,10 @@ import pytest
 from deep_gemm.config import GemmConfig
 from deep_gemm.config.raster import Raster, raster
 from deep_gemm.jit.headers import headers_for
-from deep_gemm.kernels.gemm_sm90 import Operands, tensor_maps, translation_unit
+from deep_gemm.kernels.gemm_sm90 import Operands, tensor_maps
 from deep_gemm.problem import GemmProblem
+
+from .kept_kit import kept
 
 Run = Callable[[str], list[list[int]]]
 
@@ -63,10 +66,14 @@ def compile_host(
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    binary = folder / "program"
     # Functions whose assembly was dropped return nothing, which -w says nothing about.
-    options = ["-std=c++17", "-w", *optimized, "-I", str(folder), "-o", str(binary)]
-    subprocess.run([compiler, *options, str(folder / "program.cpp")], check=True)
+    options = ["-std=c++17", "-w", *optimized]
+
+    def make(path: Path) -> None:
+        places = ["-I", str(folder), "-o", str(path), str(folder / "program.cpp")]
+        subprocess.run([compiler, *options, *places], check=True)
+
+    binary = kept([sorted(files.items()), options, _version(compiler)], make)
 
     def run(lines: str) -> list[list[int]]:
         done = subprocess.run(
@@ -77,6 +84,13 @@ def compile_host(
     return run
 
 
+@functools.cache
+def _version(compiler: str) -> str:
+    """Return what a compiler says of itself, with where it is and what it compiles for."""
+    command = [compiler, "-v"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
 def cases_of(configs: Iterable[GemmConfig]) -> str:
     """Return show_case(index, params, grid) for a host program to include.
 
@@ -85,9 +99,9 @@ def cases_of(configs: Iterable[GemmConfig]) -> str:
     """
     structs, cases = [], []
     for i, config in enumerate(configs):
-        members = re.search(r"struct Config (\{.*?\};)", translation_unit(config).source, re.DOTALL)
+        members = re.search(r"struct Config (\{.*?\};)", unit_of(config).source, re.DOTALL)
         assert members
-        sums = "int" if config.form.integer else "float"
+        sums = "int" if config.variant.integer else "float"
         text = members[1].replace("HalfScaleMma", "ScaleMma")
         text = text.replace("HalfMma", f"SimulatedMma<Config{i}>")
         structs.append(f"struct Config{i} {text}".replace("{", f"{{ using Sum = {sums};", 1))
@@ -109,12 +123,12 @@ def launch_numbers(
     """Return a launch of `clusters` clusters as host programs read it: extents, walk, CTAs."""
     band = walk.band, int(walk.band_on_m)
     edge = walk.edge.first, walk.edge.last, int(walk.edge.on_m)
-    return m, n, k, walk.clusters_m, walk.clusters_n, *band, *edge, clusters * config.cluster
+    return m, n, k, walk.clusters_m, walk.clusters_n, *band, *edge, clusters * config.cluster_size
 
 
 def map_numbers(config: GemmConfig, operands: Operands) -> tuple[int, ...]:
     """Return what host/kernel.cpp reads of the maps of A, of B twice, and of D twice."""
-    maps, form = tensor_maps(config, operands), config.form
+    maps, form = tensor_maps(config, operands), config.variant
     loaded = [(0, maps["map_a"]), (1, maps["map_b"]), (1, maps.get("map_extra", maps["map_b"]))]
     numbers: list[int] = []
     for of, box in loaded:

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 import deep_gemm
+from deep_gemm.bench.suites import SUITES
 from deep_gemm.config import by_name, explain
 from deep_gemm.errors import CompileError
 from deep_gemm.testing.problems import make_block_scaled
-from deep_gemm.testing.suite import Operands
-from deep_gemm.testing.suites import SUITES
 
 from .script_kit import load_script
 
@@ -45,7 +44,7 @@ def test_share_is_time_per_unit_of_real_work() -> None:
 def test_aligned_rows_change_no_product(rng: torch.Generator) -> None:
     a, sfa, b, sfb = make_block_scaled(5, 24, 200, generator=rng)
     d = deep_gemm.matmul((a, sfa), (b, sfb))
-    padded = alignment.align_operands(Operands(a, sfa, b, sfb, d))
+    padded = alignment.align_operands(GemmLayout(a, sfa, b, sfb, d))
     assert padded.a.shape == (5, 200) and padded.a.stride(0) == padded.b.stride(0) == 256
     found = deep_gemm.matmul((padded.a, padded.sfa), (padded.b, padded.sfb))
     assert torch.equal(found, d)

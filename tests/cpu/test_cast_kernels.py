@@ -45,10 +45,10 @@ SM_REGISTERS, SM_SHARED = 65536, 228 << 10
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kept_cache(tmp_path_factory):
-    """One kernel cache for the whole module."""
+def kept_cache(kept_kernels):
+    """A kernel cache that lasts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DG_JIT_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        patch.setenv("DG_JIT_CACHE_DIR", str(kept_kernels))
         yield
 
 

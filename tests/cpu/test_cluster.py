@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import pytest
 
-from deep_gemm.config import candidates, reasons
-from deep_gemm.config.smem_plan import plan
-from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params, tensor_maps
+from deep_gemm.config import candidates
+from deep_gemm.kernels.gemm_sm90 import GemmParams, fill_params, tensor_maps
+from deep_gemm.problem import Major
 
 from .config_kit import FORMS, H200, config_of
 from .host_kit import cases_of, compile_host, launch_numbers, walk_of
@@ -29,7 +29,7 @@ SPLIT = [
 # --- where a CTA stands, and what it loads ------------------------------------------------------
 
 # Every division of K; then every way to share operands, alone and with K split.
-DIVIDED = [config_of(64, 8, split_k, swapped=True) for split_k in range(1, 9)]
+DIVIDED = [config_of(64, 8, split_k, swap_ab=True) for split_k in range(1, 9)]
 SHARED = [
     config_of(128, 128, 1, 2, 1),
     config_of(128, 96, 1, 1, 2),
@@ -44,9 +44,9 @@ SHARED = [
     config_of(64, 160, 3, 2, 1),
     config_of(128, 144, 2),
     config_of(64, 128, 2, 1, 2),
-    config_of(64, 16, 4, swapped=True),
-    config_of(64, 32, 4, 2, 1, swapped=True),
-    config_of(64, 32, 2, 1, 2, swapped=True),
+    config_of(64, 16, 4, swap_ab=True),
+    config_of(64, 32, 4, 2, 1, swap_ab=True),
+    config_of(64, 32, 2, 1, 2, swap_ab=True),
 ]
 # Operands of 16 bits; then such whose rows, not K, are contiguous: whole boxes of 64 of them.
 TURNED, ROWS_TURNED = FORMS["bf16_turned_fp32_read"], FORMS["fp16_a_turned_fp32_reduce"]
@@ -60,16 +60,16 @@ WIDE = [
     config_of(256, 128, 1, 1, 2, form=TURNED),
     config_of(64, 72, 4, form=TURNED),
     config_of(64, 128, 2, 2, 1, form=TURNED),
-    config_of(64, 24, 3, swapped=True, form=TURNED),
+    config_of(64, 24, 3, swap_ab=True, form=TURNED),
     config_of(128, 40, 1, 1, 2, form=ROWS_TURNED),
-    config_of(64, 32, 4, swapped=True, form=ROWS_TURNED),
-    config_of(64, 32, 2, 1, 2, swapped=True, form=ROWS_TURNED),
+    config_of(64, 32, 4, swap_ab=True, form=ROWS_TURNED),
+    config_of(64, 32, 2, 1, 2, swap_ab=True, form=ROWS_TURNED),
     config_of(128, 48, 1, 2, 1, form=ROWS_TURNED),
     config_of(128, 128, 1, 2, 1, form=FORMS["bf16_b_turned"]),
     config_of(64, 136, 3, form=FORMS["bf16_b_turned"]),
 ]
 CONFIGS = [*DIVIDED, *SHARED, *WIDE]
-assert not any(reasons(config, H200) for config in CONFIGS)
+assert not any(violations(config, H200) for config in CONFIGS)
 
 
 @pytest.fixture(scope="module")
@@ -131,12 +131,12 @@ def test_a_grid_computes_every_block_of_every_tile_once(config, shown):
         rows = -(-extents[0] // (tile.block_m * config.cluster_m)) * config.cluster_m
         columns = -(-extents[1] // (tile.block_n * config.cluster_n)) * config.cluster_n
         # The extra columns of all tiles lie behind their main ones.
-        behind = columns * config.main_n
+        behind = columns * config.n_head
         wanted = {
-            (tile.block_m * i, config.main_n * j, behind + config.extra_n * j, block)
+            (tile.block_m * i, config.n_head * j, behind + config.n_tail * j, block)
             for i in range(rows)
             for j in range(columns)
-            for block in range(-(-k // config.form.block_k))
+            for block in range(-(-k // config.variant.block_k))
         }
         assert computed == dict.fromkeys(wanted, 1)
 
@@ -148,16 +148,16 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
     shapes = [(1, 8, 1024), (5, 40, 4096), (2000, 2000, 2000), (2000, 8, 9000), (3, 3000, 1152)]
     shapes += [tuple(chance.randint(1, 1500) for _ in range(3)) for _ in range(20)]
     found = shown([(config, *shape, 1) for shape in shapes])
-    form = config.form
+    form = config.variant
     for (m, n, k), (parts, loads, (*at, barrier)) in zip(shapes, found, strict=True):
-        strides = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
-        operands = Operands(m, n, k, *strides, n, (1, m, 0), (1, 1, 0))
+        strides = (m if form.a_major is Major.MN else k), (n if form.b_major is Major.MN else k)
+        operands = GemmLayout(m, n, k, *strides, n, (1, m, 0), (1, 1, 0))
         maps = tensor_maps(config, operands)
         boxes = [maps[name] for name in ("map_a", "map_b", "map_extra") if name in maps]
         params = GemmParams()
         walk = walk_of(config, m, n, k)
         fill_params(params, config, operands, walk, 0)
-        for cta in range(config.cluster):
+        for cta in range(config.cluster_size):
             mine = [load for reached, *load in loads if reached == cta]
             walked = [part for of, *part in parts if of == cta]
             row, column, extra, first, count = walked[walk.clusters // 2]
@@ -168,12 +168,12 @@ def test_the_boxes_that_reach_a_stage_are_its_tile(config, shown):
             brought = (boxes[of].box_outer * boxes[of].box_inner for of, *_ in mine)
             assert sum(brought) * form.a.bytes == params.stage_bytes
             # Of rows, columns and extra columns: the map, the address, what is to lie there.
-            maps_of_sides = (1, 0) if config.swapped else (0, 1)
-            behind = at[1] + config.main_n * 128
+            maps_of_sides = (1, 0) if config.tile.swap_ab else (0, 1)
+            behind = at[1] + config.n_head * 128
             sides = (
                 (maps_of_sides[0], at[0], row, config.tile.block_m),
-                (maps_of_sides[1], at[1], column, config.main_n),
-                (2, behind, extra, config.extra_n),
+                (maps_of_sides[1], at[1], column, config.n_head),
+                (2, behind, extra, config.n_tail),
             )
             sides = [side for side in sides if side[-1]]
             assert {of for of, *_ in mine} == {of for of, *_ in sides}
@@ -215,7 +215,13 @@ def filled_by(landed, box, major, k, zero):
 # overlap by one group to all but one among them.
 SHAPES = sorted(
     {
-        (c.split_k, c.multicast, c.tile.block_n // 8, c.tile.num_math_warpgroups, c.piece_n // 8)
+        (
+            c.split_k,
+            c.multicast,
+            c.tile.block_n // 8,
+            c.tile.num_math_warpgroups,
+            c.reduce_mma_n // 8,
+        )
         for c in SPLIT
     }
     | {(3, 1, 12, 1, 4), (3, 2, 1, 2, 1), (5, 1, 2, 1, 1), (7, 1, 4, 1, 1), (8, 1, 3, 2, 1)}
@@ -257,8 +263,8 @@ def test_every_owner_is_sent_its_columns_and_sums_them_in_order_of_ranks(numbers
 
 
 def exchange_of(config):
-    tile, piece = config.tile, config.piece_n // 8
-    sums = "int" if config.form.integer else "float"
+    tile, piece = config.tile, config.reduce_mma_n // 8
+    sums = "int" if config.variant.integer else "float"
     shape = config.split_k, config.multicast, tile.block_n // 8, tile.num_math_warpgroups, piece
     return sums, *shape
 
@@ -274,8 +280,8 @@ def test_pieces_cover_a_tile_and_the_last_alone_has_the_extra_columns(config, ex
     pieces = list(filter(None, pieces_of(config, exchanged)))
     assert {column for piece in pieces for column in piece} == set(range(config.tile.block_n))
     *others, last = pieces
-    assert all(piece.stop <= config.main_n for piece in others) or len(pieces) == 1
-    assert last.start <= config.main_n and last.stop == config.tile.block_n
+    assert all(piece.stop <= config.n_head for piece in others) or len(pieces) == 1
+    assert last.start <= config.n_head and last.stop == config.tile.block_n
     # Only the last two overlap, so no column is stored more than twice.
     assert all(one.stop == two.start for one, two in pairwise(others))
 
@@ -283,5 +289,5 @@ def test_pieces_cover_a_tile_and_the_last_alone_has_the_extra_columns(config, ex
 @pytest.mark.parametrize("config", SPLIT, ids=lambda c: c.name)
 def test_the_host_plans_pieces_and_buffer_as_the_exchange_does(config, exchanged):
     _, _, expected, *_ = exchanged[exchange_of(config)][0]
-    assert len(pieces_of(config, exchanged)[0]) == config.piece_n
+    assert len(pieces_of(config, exchanged)[0]) == config.reduce_mma_n
     assert expected == plan(config).exchange

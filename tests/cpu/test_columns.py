@@ -12,8 +12,8 @@ from itertools import accumulate
 
 import pytest
 
-from deep_gemm.config import candidates, reasons
-from deep_gemm.config.smem_plan import plan
+from deep_gemm.config import candidates
+from deep_gemm.problem import Mainloop
 
 from .config_kit import FORMS, H200, WARPGROUPS, config_of
 from .host_kit import cases_of, compile_host, launch_numbers, walk_of
@@ -22,7 +22,7 @@ SHARED = ((1, 1), (2, 1), (1, 2))
 
 
 def legal(drafts):
-    return [config for config in drafts if not reasons(config, H200)]
+    return [config for config in drafts if not violations(config, H200)]
 
 
 # --- constants ----------------------------------------------------------------------------------
@@ -61,9 +61,9 @@ def test_every_legal_configuration_passes_the_kernels_assertions(tmp_path):
     run = compile_host("plans", tmp_path, {"cases.inc": cases_of(EVERY)})
     rows = run(" ".join(str(i) for i in range(len(EVERY))))
     for config, row in zip(EVERY, rows, strict=True):
-        owners = -(-config.tile.block_n // config.piece_n)
+        owners = -(-config.tile.block_n // config.reduce_mma_n)
         regions = plan(config)
-        numbers = config.form.block_k, config.main_n, config.extra_n, config.piece_n, owners
+        numbers = config.variant.block_k, config.n_head, config.n_tail, config.reduce_mma_n, owners
         assert tuple(row[:5]) == numbers, config.name
         # What the host plans as one region are rows and columns to the kernel.
         columns, *starts = row[5:]
@@ -104,12 +104,12 @@ CONFIGS = [
     config_of(64, 160, 3),
     config_of(64, 80, 8),
     # Tokens as columns; the rows of a tall tile lie in several blocks of 128 weights.
-    config_of(64, 8, swapped=True),
-    config_of(128, 32, swapped=True),
-    config_of(64, 40, 4, swapped=True),
-    config_of(64, 24, 5, swapped=True),
-    config_of(64, 32, 2, cluster_n=2, swapped=True),
-    *legal([config_of(192, 16, swapped=True), config_of(256, 64, swapped=True)]),
+    config_of(64, 8, swap_ab=True),
+    config_of(128, 32, swap_ab=True),
+    config_of(64, 40, 4, swap_ab=True),
+    config_of(64, 24, 5, swap_ab=True),
+    config_of(64, 32, 2, cluster_n=2, swap_ab=True),
+    *legal([config_of(192, 16, swap_ab=True), config_of(256, 64, swap_ab=True)]),
     # Forms without blocks of weights, whose columns are one part.
     *(
         config_of(128, 96, form=FORMS[form], cluster_n=cluster_n)
@@ -123,11 +123,11 @@ def shapes_of(config):
     """Problems of one tile, of a few, and of tiles not whole; each k-block has a stage."""
     chance = random.Random(config.name)
     wide = config.tile.block_n * config.cluster_n
-    columns = [8, config.main_n, config.main_n + 8, wide - 8, wide, wide + 8, 2 * wide, 5 * wide]
+    columns = [8, config.n_head, config.n_head + 8, wide - 8, wide, wide + 8, 2 * wide, 5 * wide]
     columns += [8 * chance.randint(1, 120) for _ in range(4)]
     for extent in (extent for extent in columns if extent > 0):
         rows = 8 * chance.randint(1, 40)
-        m, n = (extent, rows) if config.swapped else (rows, extent)
+        m, n = (extent, rows) if config.tile.swap_ab else (rows, extent)
         yield m, n, 128 * config.split_k * chance.randint(1, min(3, config.num_stages)) - 112
 
 
@@ -162,15 +162,15 @@ def tiles_of(config, row):
 
 
 def test_configurations_are_legal_and_of_every_kind():
-    assert all(not reasons(config, H200) for config in CONFIGS)
-    assert {c.extra_n for c in CONFIGS} == {0, 8, 16, 32, 64}
+    assert all(not violations(config, H200) for config in CONFIGS)
+    assert {c.n_tail for c in CONFIGS} == {0, 8, 16, 32, 64}
     assert {c.store.box_columns for c in CONFIGS} >= {8, 16, 24, 32, 56, 64}
-    assert {c.multicast > 1 and c.extra_n > 0 for c in CONFIGS} == {False, True}
+    assert {c.multicast > 1 and c.n_tail > 0 for c in CONFIGS} == {False, True}
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
 def test_every_column_is_in_one_tile_and_every_part_in_one_block_of_weights(config, shown):
-    main, block_n = config.main_n, config.tile.block_n
+    main, block_n = config.n_head, config.tile.block_n
     for (m, n, _), tiles in zip(shapes_of(config), shown(config), strict=True):
         _, columns = config.oriented(m, n)
         across = -(-columns // (block_n * config.cluster_n)) * config.cluster_n
@@ -178,11 +178,11 @@ def test_every_column_is_in_one_tile_and_every_part_in_one_block_of_weights(conf
             places = Counter(x for first, places, _ in tiles if first == row for x in places)
             assert places == dict.fromkeys(range(across * block_n), 1)
         for row, places, scales in tiles:
-            if config.swapped:
+            if config.tile.swap_ab:
                 assert scales[0] == row // 128
                 continue
             parts = places[:main], places[main:]
             for part, block in zip(parts, scales, strict=True):
                 assert part == list(range(min(part, default=0), max(part, default=-1) + 1))
-                if config.form.promotion == "block":
+                if config.variant.mainloop is Mainloop.SCALED_1D2D:
                     assert {column // 128 for column in part} <= {block}

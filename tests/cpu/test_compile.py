@@ -15,11 +15,10 @@ from os import cpu_count
 
 import pytest
 
-from deep_gemm.config import candidates, reasons
-from deep_gemm.config.smem_plan import plan
+from deep_gemm.config import candidates
 from deep_gemm.errors import CompileError, DeepGemmError
 from deep_gemm.jit import build, sass
-from deep_gemm.kernels.gemm_sm90 import translation_unit
+from deep_gemm.problem import CMode
 
 from .config_kit import FORMS, H200, config_of
 
@@ -33,7 +32,7 @@ def candidate(block_m, block_n, split_k=1, cluster_m=1, swapped=False):
     return next(
         c
         for c in CANDIDATES
-        if (c.tile.block_m, c.tile.block_n, c.split_k, c.cluster_m, c.swapped) == wanted
+        if (c.tile.block_m, c.tile.block_n, c.split_k, c.cluster_m, c.tile.swap_ab) == wanted
     )
 
 
@@ -43,17 +42,17 @@ LISTED = [
     candidate(64, 64),
     candidate(128, 192),
     candidate(256, 128),
-    candidate(64, 16, split_k=4, swapped=True),
+    candidate(64, 16, split_k=4, swap_ab=True),
     candidate(64, 96, split_k=2, cluster_m=2),
 ]
 
 
 # Legal, and no candidates.
 UNUSUAL = [
-    config_of(64, 32, 4, cluster_m=2, swapped=True),
-    config_of(64, 32, 2, cluster_n=2, swapped=True),
-    config_of(64, 24, 5, swapped=True),
-    config_of(256, 64, swapped=True),
+    config_of(64, 32, 4, cluster_m=2, swap_ab=True),
+    config_of(64, 32, 2, cluster_n=2, swap_ab=True),
+    config_of(64, 24, 5, swap_ab=True),
+    config_of(256, 64, swap_ab=True),
     config_of(128, 32, ctas_per_sm=2),
     config_of(64, 64, 2, compiled=(64, 4096, 7168)),
 ]
@@ -71,9 +70,9 @@ def demanding(form):
         return ranked[-1:]
 
     kinds = (
-        most(c for c in of_form if c.split_k > 1 and not c.swapped),
+        most(c for c in of_form if c.split_k > 1 and not c.tile.swap_ab),
         most(c for c in of_form if c.split_k == 1 and c.tile.num_math_warpgroups == 3),
-        most(c for c in of_form if c.swapped),
+        most(c for c in of_form if c.tile.swap_ab),
         most(c for c in of_form if c.split_k == 1 and c.tile.num_math_warpgroups == 1),
     )
     yield from most(c for c in of_form if c.split_k == 1 and c.tile.num_math_warpgroups == 2)
@@ -87,17 +86,17 @@ LOOKED_AT = [*LISTED, *(configs[0] for configs in MATRIX.values())]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kept_cache(tmp_path_factory):
-    """One kernel cache for the whole module, filled by every core at once."""
+def kept_cache(kept_kernels):
+    """A kernel cache that lasts, filled by every core at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DG_JIT_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        patch.setenv("DG_JIT_CACHE_DIR", str(kept_kernels))
         yield
 
 
 @pytest.fixture(scope="module")
 def kernels(kept_cache):
     """Compile every kernel of the module, several at a time."""
-    in_parallel(lambda config: build(translation_unit(config)), EVERY)
+    in_parallel(lambda config: build(unit_of(config)), EVERY)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +116,7 @@ def in_parallel(work, configs: Iterable):
 
 @cache
 def listing(config):
-    return sass.disassemble(build(translation_unit(config)).cubin)
+    return sass.disassemble(build(unit_of(config)).cubin)
 
 
 def opcodes(config):
@@ -134,8 +133,8 @@ def vote_loops(instructions):
 
 @pytest.mark.parametrize("config", EVERY, ids=lambda c: c.name)
 def test_kernels_compile_without_spills(config, kernels):
-    assert not reasons(config, H200)
-    built = build(translation_unit(config))
+    assert not violations(config, H200)
+    built = build(unit_of(config))
     assert not built.resources.spills
     assert built.resources.stack_bytes == 0
     threads = config.tile.threads * config.ctas_per_sm
@@ -152,8 +151,8 @@ def test_kernels_compile_without_spills(config, kernels):
 
 def multiplying(config):
     """The opcode of a form's MMA, and how it marks operands whose rows are contiguous."""
-    form, shape = config.form, f"64x{config.tile.block_n}"
-    a, b = (form.b, form.a) if config.swapped else (form.a, form.b)
+    form, shape = config.variant, f"64x{config.tile.block_n}"
+    a, b = (form.b, form.a) if config.tile.swap_ab else (form.a, form.b)
     name = {
         "bf16": f"HGMMA.{shape}x16.F32.BF16",
         "fp16": f"HGMMA.{shape}x16.F32",
@@ -187,7 +186,7 @@ def test_descriptors_stay_in_uniform_registers(config, listings):
 def test_copies_are_issued_from_uniform_registers(config, listings):
     loads = "UTMALDG.2D.MULTICAST" if config.multicast > 1 else "UTMALDG.2D"
     stores, other = "UTMASTG.2D", "UTMAREDG.2D.ADD"
-    if config.form.addend == "reduce":
+    if config.variant.c_mode is CMode.REDUCE:
         stores, other = other, stores
     found = opcodes(config)
     assert found[loads] and found[stores] and not found[other]
@@ -197,10 +196,12 @@ def test_copies_are_issued_from_uniform_registers(config, listings):
 
 @pytest.mark.parametrize("config", LOOKED_AT, ids=lambda c: c.name)
 def test_results_leave_by_shared_memory_and_copies_alone(config, listings):
-    found, form = opcodes(config), config.form
+    found, form = opcodes(config), config.variant
     stored = {op for op in found if op.startswith("STSM")}
     if form.d.bytes == 2:
-        layout = "STSM.16.MT88" if config.swapped else "STSM.16.M88"  # T: 8 x 8 blocks transposed
+        layout = (
+            "STSM.16.MT88" if config.tile.swap_ab else "STSM.16.M88"
+        )  # T: 8 x 8 blocks transposed
         assert stored and all(op.startswith(layout) for op in stored)
         rounded = {"bf16": "F2FP.BF16.F32.PACK_AB", "fp16": "F2FP.F16.F32.PACK_AB"}[form.d.name]
         assert found[rounded]
@@ -211,9 +212,9 @@ def test_results_leave_by_shared_memory_and_copies_alone(config, listings):
     assert not [op for op in found if op.split(".")[0] in ("STG", "ST", "RED", "ATOM", "ATOMG")]
     # Nothing lies in local memory; C is read only where it is asked for.
     assert not [op for op in found if op.split(".")[0] in ("STL", "LDL")]
-    scales = form.scaled or form.promotion in ("block", "rows")
+    scales = form.scaled or form.mainloop.scales_along_k
     reads = [op for op in found if op.startswith("LDG")]
-    assert bool(reads) == (scales or form.addend == "read")
+    assert bool(reads) == (scales or form.c_mode is CMode.READ)
     # Sums that are exact stay so.
     if form.d.name == "int32":
         assert not [op for op in found if op.split(".")[0] in ("FMUL", "FFMA", "FADD", "I2FP")]
@@ -233,7 +234,7 @@ def test_sums_are_exchanged_by_stores_that_count_on_a_barrier(config, listings):
 
 
 def test_the_kernel_checks_the_shared_memory_plan():
-    unit = translation_unit(CANDIDATES[0])
+    unit = unit_of(CANDIDATES[0])
     total = plan(CANDIDATES[0]).total
     wrong = replace(unit, source=unit.source.replace(f"= {total};", f"= {total + 16};"))
     assert wrong.source != unit.source

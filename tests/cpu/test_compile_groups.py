@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from deep_gemm.config import candidates, reasons
-from deep_gemm.jit import build, sass
-from deep_gemm.kernels.gemm_sm90 import translation_unit
 from deep_gemm.kernels.group_maps import variant
 
+from deep_gemm.config import candidates
+from deep_gemm.jit import build, sass
+from deep_gemm.problem import CMode, GroupKind, Mainloop
+
 from .config_kit import FORMS, H200, config_of
-from .test_compile import in_parallel, multiplying, vote_loops
+from .test_compile import in_parallel, listing, multiplying, vote_loops
 
 KINDS = ("labels", "offsets", "masked", "batched")
 # Of block scales: tiles that need most registers, clusters both ways, K split, tokens as columns.
@@ -27,7 +27,11 @@ ALONG_K = ("rows_fp32_reduce", "bf16_turned_fp32_read")
 
 def of_groups(form, kind):
     """A form without C as groups of a kind have it; along K it is D, or there is none."""
-    addend = FORMS[form].addend if kind == "k" and FORMS[form].addend == "reduce" else "none"
+    addend = (
+        FORMS[form].addend
+        if kind is GroupKind.ALONG_K and FORMS[form].c_mode is CMode.REDUCE
+        else "none"
+    )
     return replace(FORMS[form], addend=addend, grouping=kind)
 
 
@@ -35,7 +39,7 @@ def configs():
     for kind in KINDS:
         form = of_groups("block", kind)
         yield from (config_of(*shape, form=form) for shape in SHAPES)
-        yield from (config_of(*shape, swapped=True, form=form) for shape in SWAPPED)
+        yield from (config_of(*shape, swap_ab=True, form=form) for shape in SWAPPED)
     for turn, form in enumerate(OTHERS):
         kinds = KINDS[turn % 4], KINDS[(turn + 1) % 4]
         for kind in kinds:
@@ -51,34 +55,38 @@ def most_demanding(form):
         yield max(found, key=lambda c: (c.accumulators / c.max_accumulators, c.multicast))
 
 
-EVERY = [config for config in dict.fromkeys(configs()) if not reasons(config, H200)]
+EVERY = [config for config in dict.fromkeys(configs()) if not violations(config, H200)]
 LOOKED_AT = EVERY[::4]
 # NOTE: with scales of rows along K, tiles of one warpgroup have R2UR before each MMA (NVRTC 13.0).
-UNIFORM = [c for c in LOOKED_AT if c.tile.num_math_warpgroups > 1 or c.form.promotion != "rows"]
+UNIFORM = [
+    c
+    for c in LOOKED_AT
+    if c.tile.num_math_warpgroups > 1 or c.variant.mainloop is not Mainloop.SCALED_1D1D
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kernels(tmp_path_factory):
-    """One kernel cache for the whole module, filled by every core at once."""
+def kernels(kept_kernels):
+    """A kernel cache that lasts, filled by every core at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DG_JIT_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
-        in_parallel(lambda config: build(translation_unit(config)), EVERY)
+        patch.setenv("DG_JIT_CACHE_DIR", str(kept_kernels))
+        in_parallel(lambda config: build(unit_of(config)), EVERY)
         yield
 
 
 def test_every_kind_and_promotion_is_there():
-    assert {c.form.grouping for c in EVERY} == {*KINDS, "k"}
-    assert {(c.form.promotion, c.form.grouping == "k") for c in EVERY} == {
+    assert {c.variant.grouping for c in EVERY} == {*KINDS, "k"}
+    assert {(c.variant.promotion, c.variant.grouping == "k") for c in EVERY} == {
         ("block", False), ("rows", False), ("unit", False), ("none", False),
         ("rows", True), ("none", True),
     }  # fmt: skip
-    assert {c.swapped for c in LOOKED_AT} == {False, True}
+    assert {c.tile.swap_ab for c in LOOKED_AT} == {False, True}
     assert {(c.cluster_m, c.cluster_n) for c in LOOKED_AT} == {(1, 1), (2, 1), (1, 2)}
 
 
 @pytest.mark.parametrize("config", EVERY, ids=lambda c: c.name)
 def test_they_compile_without_spills(config):
-    built = build(translation_unit(config))
+    built = build(unit_of(config))
     assert not built.resources.spills and built.resources.stack_bytes == 0
     producer, math = config.registers
     warpgroups = config.tile.num_math_warpgroups
@@ -89,7 +97,7 @@ def test_they_compile_without_spills(config):
 
 @pytest.mark.parametrize("config", UNIFORM, ids=lambda c: c.name)
 def test_tiles_that_memory_says_leave_descriptors_in_uniform_registers(config):
-    instructions = sass.disassemble(build(translation_unit(config)).cubin)
+    instructions = listing(config)
     multiply, _ = multiplying(config)
     assert any(i.opcode == multiply for i in instructions)
     gaps = sass.between(instructions, multiply.split(".")[0])
@@ -100,17 +108,20 @@ def test_tiles_that_memory_says_leave_descriptors_in_uniform_registers(config):
 
 @pytest.mark.parametrize("config", LOOKED_AT, ids=lambda c: c.name)
 def test_stacks_are_copied_by_three_coordinates(config):
-    instructions = sass.disassemble(build(translation_unit(config)).cubin)
+    instructions = listing(config)
     copies = ("UTMALDG", "UTMASTG", "UTMAREDG")
     names = {tuple(i.opcode.split(".")[:2]) for i in instructions}
     found = {".".join(name) for name in names if name[0] in copies}
-    kind = config.form.grouping
+    kind = config.variant.grouping
     wanted = {
         "labels": {"UTMALDG.2D", "UTMALDG.3D", "UTMASTG.2D"},
         "offsets": {"UTMALDG.2D", "UTMALDG.3D", "UTMASTG.2D"},
         "masked": {"UTMALDG.3D", "UTMASTG.3D"},
         "batched": {"UTMALDG.3D", "UTMASTG.3D"},
-        "k": {"UTMALDG.2D", "UTMAREDG.3D" if config.form.addend == "reduce" else "UTMASTG.3D"},
+        "k": {
+            "UTMALDG.2D",
+            "UTMAREDG.3D" if config.variant.c_mode is CMode.REDUCE else "UTMASTG.3D",
+        },
     }[kind]
     assert found == wanted
     # Rows of a ragged end leave one by one, of which no other kind has any.

@@ -16,18 +16,15 @@ from deep_gemm.config import (
     candidates,
     explain,
     forced,
-    reasons,
     select,
 )
-from deep_gemm.config.candidates import complete, suits
+from deep_gemm.config.candidates import finalize
 from deep_gemm.config.cost_model import estimate
 from deep_gemm.config.device import RESERVED_SMEM
 from deep_gemm.config.legality import MAX_STAGES
 from deep_gemm.config.raster import Edge, raster
-from deep_gemm.config.smem_plan import plan
 from deep_gemm.errors import ArgumentError, UnsupportedError
-from deep_gemm.kernels.gemm_sm90 import translation_unit
-from deep_gemm.problem import GemmProblem
+from deep_gemm.problem import CMode, GemmProblem, Mainloop, Major
 
 from .config_kit import FORMS, H200, config_of, sized
 
@@ -37,7 +34,7 @@ EVERY = [config for configs in OF_FORM.values() for config in configs]
 GOOD = GemmConfig(TileConfig(128, 128, 2), 2, 1, 5, StoreConfig(64, 128, 1))
 SPLIT = GemmConfig(TileConfig(64, 96, 1), 2, 1, 8, StoreConfig(16, 48, 1), split_k=2)
 UNEVEN = GemmConfig(TileConfig(64, 144, 1), 2, 1, 5, StoreConfig(56, 72, 1), split_k=2)
-SWAPPED = GemmConfig(TileConfig(64, 32, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swapped=True)
+SWAPPED = GemmConfig(TileConfig(64, 32, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swap_ab=True)
 TWICE = GemmConfig(TileConfig(64, 32, 1), 1, 1, 8, StoreConfig(32, 32, 1), ctas_per_sm=2)
 SM_REGISTERS = 65536
 WIDE = GemmConfig(
@@ -63,12 +60,12 @@ def launch_registers(config):
 
 
 def test_candidates_are_legal_and_reach_every_kind():
-    assert all(not reasons(config, H200) for config in CANDIDATES)
-    tiles = {(c.tile.block_m, c.tile.block_n) for c in CANDIDATES if not c.swapped}
+    assert all(not violations(config, H200) for config in CANDIDATES)
+    tiles = {(c.tile.block_m, c.tile.block_n) for c in CANDIDATES if not c.tile.swap_ab}
     assert {(256, 128), (192, 128), (128, 136), (64, 144), (64, 16)} <= tiles
     # One part of columns, and a second one of every width.
-    assert {c.extra_n for c in CANDIDATES} == {0, 8, 16, 32, 64}
-    kinds = {(c.split_k > 1, c.multicast > 1, c.swapped, c.ctas_per_sm) for c in CANDIDATES}
+    assert {c.n_tail for c in CANDIDATES} == {0, 8, 16, 32, 64}
+    kinds = {(c.split_k > 1, c.multicast > 1, c.tile.swap_ab, c.ctas_per_sm) for c in CANDIDATES}
     # K split, operands shared, tokens as columns, CTAs an SM: alone and together.
     assert {(False, True, False, 1), (True, False, False, 1), (False, False, True, 1)} <= kinds
     assert {(True, True, False, 1), (True, False, True, 2), (False, False, True, 2)} <= kinds
@@ -77,11 +74,13 @@ def test_candidates_are_legal_and_reach_every_kind():
 @each_form
 def test_every_form_has_legal_candidates_of_every_kind_it_allows(form):
     configs = OF_FORM[form]
-    assert all(not reasons(config, H200) for config in configs)
-    assert {config.form for config in configs} == {FORMS[form]}
+    assert all(not violations(config, H200) for config in configs)
+    assert {config.variant for config in configs} == {FORMS[form]}
     assert {c.split_k > 1 for c in configs} == {c.multicast > 1 for c in configs} == {False, True}
     assert {c.tile.num_math_warpgroups for c in configs} >= {1, 2}
-    assert any(c.swapped for c in configs) == (FORMS[form].promotion != "rows")
+    assert any(c.tile.swap_ab for c in configs) == (
+        FORMS[form].mainloop is not Mainloop.SCALED_1D1D
+    )
 
 
 def test_names_are_unique():
@@ -92,7 +91,7 @@ def test_names_are_unique():
     ]
     every = [*EVERY, *compiled]
     assert len({config.name for config in every}) == len(set(every)) == len(every)
-    assert len({translation_unit(config).entry for config in every}) == len(every)
+    assert len({unit_of(config).entry for config in every}) == len(every)
 
 
 @each_form
@@ -115,11 +114,11 @@ def test_shared_memory_fits_a_cta_and_has_no_room_for_another_stage(form):
         assert config.ctas_per_sm * (total + RESERVED_SMEM) <= H200.smem_bytes + RESERVED_SMEM
         one_more = replace(config, num_stages=config.num_stages + 1)
         if config.num_stages < MAX_STAGES:
-            found = reasons(one_more, H200)
+            found = violations(one_more, H200)
             assert len(found) == 1 and "shared memory" in found[0], (
                 "another stage would have fitted"
             )
-        assert config == complete(replace(config, num_stages=0, store=StoreConfig(0, 0, 0)), H200)
+        assert config == finalize(replace(config, num_stages=0, store=StoreConfig(0, 0, 0)), H200)
 
 
 @each_form
@@ -128,7 +127,7 @@ def test_regions_of_shared_memory_lie_where_they_may(form):
     # are sent in 16, scales of rows and columns read by twos, tiles in 16, barriers are of 8.
     steps = {"operands": 1024, "output": 1024, "exchange": 16, "scales": 16}
     steps |= {"vectors": 8, "tiles": 16, "barriers": 8}
-    if FORMS[form].promotion == "rows":
+    if FORMS[form].mainloop is Mainloop.SCALED_1D1D:
         steps["scales"] = 256
     for config in OF_FORM[form]:
         regions, at = vars(plan(config)), 0
@@ -150,12 +149,12 @@ def check_sizes(config):
     ]
     assert regions.operands == stages * sum(rows) * 128
     assert (regions.exchange > 0) == (config.split_k > 1)
-    tokens, weights = reversed(extents) if config.swapped else extents
-    along_k = {"block": tokens + 4, "rows": tokens + weights}.get(config.form.promotion, 0)
+    tokens, weights = reversed(extents) if config.tile.swap_ab else extents
+    along_k = {"block": tokens + 4, "rows": tokens + weights}.get(config.variant.promotion, 0)
     assert regions.scales // stages >= 4 * along_k
     assert (regions.scales > 0) == (along_k > 0)
-    assert regions.vectors >= (4 * tile.at_once * sum(extents) if config.form.scaled else 0)
-    assert (regions.vectors > 0) == config.form.scaled
+    assert regions.vectors >= (4 * tile.at_once * sum(extents) if config.variant.scaled else 0)
+    assert (regions.vectors > 0) == config.variant.scaled
     assert regions.barriers == 8 * 2 * (stages + 1 + tile.at_once)
 
 
@@ -164,13 +163,13 @@ def test_output_boxes_are_such_as_tma_takes(form):
     size = FORMS[form].d.bytes
     for config in OF_FORM[form]:
         rows = [config.store.box_columns * size]
-        rows += [config.rest_n * size] if config.rest_n else []
+        rows += [config.store_tail_n * size] if config.store_tail_n else []
         assert all(row in (32, 64, 128) or (row % 32 == 16 and row <= 512) for row in rows)
-        boxed = config.piece_n - config.rest_n
-        assert config.swapped or boxed % config.store.box_columns == 0, config.name
-        assert config.store.slab_columns <= config.piece_n
+        boxed = config.reduce_mma_n - config.store_tail_n
+        assert config.tile.swap_ab or boxed % config.store.box_columns == 0, config.name
+        assert config.store.slab_columns <= config.reduce_mma_n
         # C is added by the one owner of a column.
-        assert FORMS[form].addend == "none" or config.tile.block_n % config.piece_n == 0
+        assert FORMS[form].c_mode is CMode.NONE or config.tile.block_n % config.reduce_mma_n == 0
 
 
 @pytest.mark.parametrize("name", ["h100", "h800", "h200", "h20"])
@@ -203,10 +202,10 @@ def test_rows_and_columns_are_oriented():
 )
 def test_weights_are_a_power_of_two_of_columns_and_the_rest(block_n, main, extra):
     config = replace(GOOD, tile=TileConfig(128, block_n, 2))
-    assert (config.main_n, config.extra_n) == (main, extra)
+    assert (config.n_head, config.n_tail) == (main, extra)
     # Tokens have a scale each.
-    tokens = replace(config, swapped=True)
-    assert (tokens.main_n, tokens.extra_n) == (block_n, 0)
+    tokens = replace(config, swap_ab=True)
+    assert (tokens.n_head, tokens.n_tail) == (block_n, 0)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +214,7 @@ def test_weights_are_a_power_of_two_of_columns_and_the_rest(block_n, main, extra
 )
 def test_a_piece_is_a_share_in_groups_of_8(block_n, split_k, piece):
     config = replace(SWAPPED, tile=TileConfig(64, block_n, 1), split_k=split_k)
-    assert config.piece_n == piece
+    assert config.reduce_mma_n == piece
     # All pieces together hold the tile; those beyond it are of CTAs that own nothing.
     assert split_k * piece >= block_n
 
@@ -226,7 +225,7 @@ def test_a_piece_is_a_share_in_groups_of_8(block_n, split_k, piece):
     + [(128, 7, 24), (136, 2, 72), (144, 2, 72), (144, 4, 40), (160, 3, 56), (192, 5, 64)],
 )
 def test_a_piece_of_weights_has_room_for_the_extra_columns(block_n, split_k, piece):
-    assert replace(SPLIT, tile=TileConfig(64, block_n, 1), split_k=split_k).piece_n == piece
+    assert replace(SPLIT, tile=TileConfig(64, block_n, 1), split_k=split_k).reduce_mma_n == piece
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -237,16 +236,16 @@ def test_pieces_are_the_least_whose_last_alone_reaches_the_extra_columns(split_k
 
         def serves(piece, config=config):
             others = -(-config.tile.block_n // piece) - 1
-            fits = others < config.split_k and piece >= config.extra_n
-            return fits and others * piece <= config.main_n
+            fits = others < config.split_k and piece >= config.n_tail
+            return fits and others * piece <= config.n_head
 
-        assert config.piece_n == next(piece for piece in range(8, 257, 8) if serves(piece))
+        assert config.reduce_mma_n == next(piece for piece in range(8, 257, 8) if serves(piece))
 
 
 def test_a_cluster_counts_sharers_and_parts_of_k():
-    assert (GOOD.multicast, GOOD.cluster) == (2, 2)
-    assert (SPLIT.multicast, SPLIT.cluster) == (2, 4)
-    assert (SWAPPED.multicast, SWAPPED.cluster) == (1, 4)
+    assert (GOOD.multicast, GOOD.cluster_size) == (2, 2)
+    assert (SPLIT.multicast, SPLIT.cluster_size) == (2, 4)
+    assert (SWAPPED.multicast, SWAPPED.cluster_size) == (1, 4)
 
 
 def test_sums_that_stay_in_the_tensor_core_have_no_partials():
@@ -258,10 +257,12 @@ def test_sums_that_stay_in_the_tensor_core_have_no_partials():
     assert ROWS.partials > 0 and ROWS.accumulators > (1 + ROWS.partials) * 32
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if FORMS[form].promotion != "block"])
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS if FORMS[form].mainloop is not Mainloop.SCALED_1D2D]
+)
 def test_only_weights_with_a_scale_for_each_128_have_extra_columns(form):
     config = replace(GOOD, tile=TileConfig(128, 144, 2), form=FORMS[form])
-    assert (config.main_n, config.extra_n) == (144, 0)
+    assert (config.n_head, config.n_tail) == (144, 0)
 
 
 def test_a_k_block_is_128_bytes():
@@ -371,8 +372,8 @@ def test_a_description_says_what_is_special(config, said):
     ],
 )
 def test_what_cannot_be_built_says_why(base, change, said):
-    assert not reasons(base, H200)
-    found = reasons(replace(base, **change), H200)
+    assert not violations(base, H200)
+    found = violations(replace(base, **change), H200)
     assert any(said in reason for reason in found), found
 
 
@@ -381,7 +382,7 @@ def test_what_cannot_be_built_says_why(base, change, said):
     [({"split_k": 0}, "K split over 0"), ({"ctas_per_sm": 0}, "0 CTAs an SM")],
 )
 def test_counts_of_none_are_refused_like_any_other(change, said):
-    found = reasons(replace(SPLIT, **change), H200)
+    found = violations(replace(SPLIT, **change), H200)
     assert any(said in reason for reason in found), found
 
 
@@ -409,7 +410,7 @@ def test_counts_of_none_are_refused_like_any_other(change, said):
     ids=lambda c: c.name,
 )
 def test_more_than_the_candidates_can_be_built(config):
-    assert not reasons(config, H200)
+    assert not violations(config, H200)
     assert config not in EVERY
 
 
@@ -421,10 +422,10 @@ def test_more_than_the_candidates_can_be_built(config):
 def test_the_choice_is_the_cheapest_that_suits_under_any_cap(m, n, k, cap, static_b):
     problem = GemmProblem.block_scaled(m, n, k, static_b)
     chosen = select(problem, H200, cap)
-    assert chosen.cluster <= cap
-    assert suits(chosen, problem, cap)
+    assert chosen.cluster_size <= cap
+    assert is_applicable(chosen, problem, cap)
     cost = estimate(problem, chosen, H200, cap).us
-    suiting = [c for c in CANDIDATES if suits(c, problem, cap)]
+    suiting = [c for c in CANDIDATES if is_applicable(c, problem, cap)]
     assert cost <= min(estimate(problem, c, H200, cap).us for c in suiting) + 0.01
 
 
@@ -434,20 +435,22 @@ def test_the_choice_is_the_cheapest_that_suits_under_any_cap(m, n, k, cap, stati
 def test_every_form_gets_the_cheapest_candidate_that_suits(form, m, n, k, cap):
     problem = sized(form, m, n, k)
     chosen = select(problem, H200, cap)
-    assert chosen in OF_FORM[form] and suits(chosen, problem, cap)
+    assert chosen in OF_FORM[form] and is_applicable(chosen, problem, cap)
     cost = estimate(problem, chosen, H200, cap).us
     rows = explain(problem, H200, cap)
     assert rows[0].config == chosen and rows[0].chosen
     assert cost <= min(row.estimate_us for row in rows) + 0.01
-    assert {row.config for row in rows} == {c for c in OF_FORM[form] if suits(c, problem, cap)}
+    assert {row.config for row in rows} == {
+        c for c in OF_FORM[form] if is_applicable(c, problem, cap)
+    }
 
 
 @each_form
 def test_forms_share_no_kernel(form):
     problems = [sized(form, m, n, 1024) for m in (1, 64, 300, 4096) for n in (64, 576, 7168)]
-    entries = {translation_unit(select(problem, H200)).entry for problem in problems}
+    entries = {unit_of(select(problem, H200)).entry for problem in problems}
     others = {
-        translation_unit(select(sized(other, p.m, p.n, p.k), H200)).entry
+        unit_of(select(sized(other, p.m, p.n, p.k), H200)).entry
         for other in FORMS
         if FORMS[other] != FORMS[form]
         for p in problems
@@ -456,7 +459,7 @@ def test_forms_share_no_kernel(form):
 
 
 def test_operands_that_are_transposed_first_have_the_kernels_of_those_that_are_not():
-    plain, turned = sized("block", 300, 576, 1024), sized("block", 300, 576, 1024, b_major="mn")
+    plain, turned = sized("block", 300, 576, 1024), sized("block", 300, 576, 1024, b_major=Major.MN)
     assert turned.transposed == ("b",) and turned.form == plain.form
     config = select(plain, H200)
     assert estimate(turned, config, H200, 132).us > estimate(plain, config, H200, 132).us
@@ -471,17 +474,19 @@ def test_no_cap_is_the_whole_device():
 @settings(max_examples=60, deadline=None)
 def test_a_swapped_tile_holds_all_tokens_and_no_more_than_it_must(m, n, k, cap, static_b):
     problem = GemmProblem.block_scaled(m, n, k, static_b)
-    widths = {c.tile.block_n for c in CANDIDATES if c.swapped and suits(c, problem, cap)}
+    widths = {
+        c.tile.block_n for c in CANDIDATES if c.tile.swap_ab and is_applicable(c, problem, cap)
+    }
     assert widths == ({next(width for width in (8, 16, 32) if m <= width)} if m <= 32 else set())
     chosen = select(problem, H200, cap)
-    if chosen.swapped:
+    if chosen.tile.swap_ab:
         assert m <= chosen.tile.block_n < max(9, 2 * m)
 
 
 @pytest.mark.parametrize("m, width", [(1, 8), (8, 8), (9, 16), (16, 16), (17, 32), (32, 32)])
 def test_few_tokens_become_columns(m, width):
     chosen = select(GemmProblem.block_scaled(m, 4096, 7168), H200)
-    assert chosen.swapped and chosen.tile.block_n == width
+    assert chosen.tile.swap_ab and chosen.tile.block_n == width
 
 
 def test_few_rows_never_get_a_tall_tile():
@@ -489,8 +494,8 @@ def test_few_rows_never_get_a_tall_tile():
     for m in (1, 7, 33, 64):
         for n, k in ((576, 7168), (4096, 7168), (7168, 2048)):
             chosen = select(GemmProblem.block_scaled(m, n, k), H200)
-            assert chosen.tile.block_m == 64 or chosen.swapped
-            assert chosen.swapped == (m <= 32)
+            assert chosen.tile.block_m == 64 or chosen.tile.swap_ab
+            assert chosen.tile.swap_ab == (m <= 32)
 
 
 def test_narrow_outputs_split_k():
@@ -505,15 +510,15 @@ def test_kernels_do_not_depend_on_the_problem():
     chosen = {select(GemmProblem.block_scaled(m, 7168, 2048), H200) for m in range(1, 8193, 61)}
     assert len(chosen) <= 16
     assert all(config.compiled == (0, 0, 0) for config in chosen)
-    assert len({translation_unit(config).source for config in chosen}) == len(chosen)
+    assert len({unit_of(config).source for config in chosen}) == len(chosen)
 
 
 def test_one_sm_and_odd_budgets_get_what_fits():
     problem = GemmProblem.block_scaled(4096, 4096, 7168)
-    assert select(problem, H200, 1).cluster == 1
-    assert select(problem, H200, 131).cluster in (1, 2)
+    assert select(problem, H200, 1).cluster_size == 1
+    assert select(problem, H200, 131).cluster_size in (1, 2)
     narrow = GemmProblem.block_scaled(64, 576, 7168)
-    assert select(narrow, H200, 1).cluster == 1 < select(narrow, H200, 131).cluster
+    assert select(narrow, H200, 1).cluster_size == 1 < select(narrow, H200, 131).cluster_size
 
 
 @pytest.mark.parametrize(
@@ -524,7 +529,7 @@ def test_explain_lists_what_suits_best_first_and_marks_the_choice(m, cap, static
     rows = explain(problem, H200, cap)
     listed = [row.config for row in rows]
     assert len(set(listed)) == len(listed)
-    assert set(listed) == {c for c in CANDIDATES if suits(c, problem, cap or 132)}
+    assert set(listed) == {c for c in CANDIDATES if is_applicable(c, problem, cap or 132)}
     assert 0 < len(listed) < len(CANDIDATES)
     # Equal ones, to a hundredth of a microsecond, go by size.
     times = [round(row.estimate_us, 2) for row in rows]
@@ -549,8 +554,8 @@ def test_forced_keeps_the_problems_form(form):
         # What cannot be built with the form gets its store path and depth anew.
         built = replace(found, store=GOOD.store, num_stages=GOOD.num_stages)
         assert built == replace(GOOD, form=FORMS[form])
-        assert not reasons(found, H200)
-        assert found == built or reasons(built, H200)
+        assert not violations(found, H200)
+        assert found == built or violations(built, H200)
         with forced(OF_FORM[form][0]):
             assert select(problem, H200) == OF_FORM[form][0]
 
@@ -568,7 +573,7 @@ def test_unknown_device_names_the_known():
 def test_raster_covers_the_problem(m, n, resident, config):
     walk = raster(GemmProblem.block_scaled(m, n, 512), config, resident)
     in_cluster = config.tile.block_m * config.cluster_m, config.tile.block_n * config.cluster_n
-    rows, columns = (n, m) if config.swapped else (m, n)
+    rows, columns = (n, m) if config.tile.swap_ab else (m, n)
     assert (walk.clusters_m - 1) * in_cluster[0] < rows <= walk.clusters_m * in_cluster[0]
     assert (walk.clusters_n - 1) * in_cluster[1] < columns <= walk.clusters_n * in_cluster[1]
     assert walk.band >= 1

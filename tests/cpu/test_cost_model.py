@@ -7,7 +7,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from deep_gemm.config import candidates
-from deep_gemm.config.candidates import suits
 from deep_gemm.config.cost_model import early_blocks, estimate
 from deep_gemm.problem import GemmProblem
 
@@ -30,8 +29,8 @@ sms = st.integers(1, 132)
 def test_what_is_read_ahead_has_a_stage_and_exists(form_and_config, k, ctas, num_sms):
     _, config = form_and_config
     blocks = early_blocks(config, k, ctas, num_sms)
-    longest_part = -(-k // (config.form.block_k * config.split_k))
-    share = config.num_stages * 3 // 4 if config.swapped else config.num_stages // 2
+    longest_part = -(-k // (config.variant.block_k * config.split_k))
+    share = config.num_stages * 3 // 4 if config.tile.swap_ab else config.num_stages // 2
     assert 0 <= blocks <= min(share, longest_part)
     # A grid of half the SMs has its successor beside it.
     assert (blocks > 0) == (2 * ctas > num_sms)
@@ -48,7 +47,9 @@ def test_a_longer_k_never_has_less_read_ahead(config, k, more, num_sms):
 
 @pytest.mark.parametrize("swapped, stages", [(True, 12), (False, 8)])
 def test_a_long_k_fills_a_share_of_the_stages_ahead_and_a_short_one_half(swapped, stages):
-    config = next(c for c in CANDIDATES if (c.swapped, c.num_stages, c.split_k) == (swapped, 16, 1))
+    config = next(
+        c for c in CANDIDATES if (c.tile.swap_ab, c.num_stages, c.split_k) == (swapped, 16, 1)
+    )
     found = {k: early_blocks(config, k, 132, 132) for k in (128, 1024, 2560, 7168)}
     assert found == {128: 1, 1024: 8, 2560: min(10, stages), 7168: stages}
     assert [early_blocks(config, 7168, ctas, 132) for ctas in (66, 67)] == [0, stages]
@@ -68,7 +69,7 @@ def test_reading_ahead_is_never_predicted_to_cost(form_and_config, m, n, k, num_
 
 def test_reading_ahead_is_predicted_to_gain_only_where_all_sms_work():
     def gain(n):
-        config = next(c for c in CANDIDATES if c.name.startswith("128x8_") and c.cluster == 1)
+        config = next(c for c in CANDIDATES if c.name.startswith("128x8_") and c.cluster_size == 1)
         plain, static = (
             estimate(GemmProblem.block_scaled(1, n, 7168, static_b), config, H200, 132).us
             for static_b in (False, True)
@@ -86,7 +87,7 @@ def test_reading_ahead_is_predicted_to_gain_only_where_all_sms_work():
 def test_waves_are_what_the_grid_needs(form_and_config, m, n, k, static_b, num_sms):
     form, config = form_and_config
     problem = sized(form, m, n, k, static_b=static_b)
-    assume(suits(config, problem, num_sms))
+    assume(is_applicable(config, problem, num_sms))
     found = estimate(problem, config, H200, num_sms)
     rows, columns = config.oriented(m, n)
     tiles = -(-rows // config.tile.block_m) * -(-columns // config.tile.block_n)
@@ -101,7 +102,7 @@ def test_waves_are_what_the_grid_needs(form_and_config, m, n, k, static_b, num_s
 def test_no_time_is_below_that_of_device_memory(form_and_config, m, n, k, num_sms):
     form, config = form_and_config
     problem = sized(form, m, n, k)
-    assume(suits(config, problem, num_sms))
+    assume(is_applicable(config, problem, num_sms))
     found = estimate(problem, config, H200, num_sms)
     assert found.us > problem.bytes / H200.hbm_bytes_per_us * 0.7
 
@@ -157,9 +158,9 @@ def test_orientation_counts_tiles_of_the_tensor_cores_product(swapped):
     config = next(
         c
         for c in CANDIDATES
-        if c.swapped == swapped
+        if c.tile.swap_ab == swapped
         and (c.tile.block_m, c.tile.block_n) == (64, 32)
-        and (c.cluster, c.ctas_per_sm) == (1, 1)
+        and (c.cluster_size, c.ctas_per_sm) == (1, 1)
     )
     # 64 x 32 of D, or 32 x 64: 264 tiles one way, twice as many, and half empty, the other.
     m, n = (32, 64 * 264) if swapped else (64 * 264, 32)

@@ -14,12 +14,11 @@ import pytest
 import torch
 
 from deep_gemm import settings
+from deep_gemm.bench.dense_suite import Operands
 from deep_gemm.config import by_name, candidates
 from deep_gemm.errors import DeepGemmError
 from deep_gemm.jit import TranslationUnit, build, builder, ffma_interleave, headers, nvrtc, sass
 from deep_gemm.jit.ffma_interleave import Report, interleave, is_interleaved, report
-from deep_gemm.kernels.gemm_sm90 import translation_unit
-from deep_gemm.testing.dense_suite import Operands
 from deep_gemm.testing.problems import make_block_scaled
 
 from . import cache_kit
@@ -62,7 +61,7 @@ def compiled(unit: TranslationUnit) -> bytes:
 def kernel(block_m: int) -> bytes:
     """The widest kernel of the package with so many rows in its tile."""
     found = [c for c in candidates(by_name("h200")) if c.tile.block_m == block_m]
-    return compiled(translation_unit(max(found, key=lambda c: c.tile.block_n)))
+    return compiled(unit_of(max(found, key=lambda c: c.tile.block_n)))
 
 
 @pytest.fixture(params=["chain", *TILE_ROWS])
@@ -318,7 +317,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, rng: torch.Generator) -> ModuleTy
     monkeypatch.setenv(FLAG, "0")  # the script sets it; restored after the test
     script = load_script("ffma_interleave")
     a, sfa, b, sfb = make_block_scaled(8, 24, 256, generator=rng)
-    sets = [Operands(a, sfa, b, sfb, torch.empty(8, 24, dtype=torch.bfloat16))]
+    sets = [GemmLayout(a, sfa, b, sfb, torch.empty(8, 24, dtype=torch.bfloat16))]
     monkeypatch.setattr(script, "rotating_sets", lambda *args: sets)
     monkeypatch.setattr(script, "from_index", lambda index: by_name("h200"))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

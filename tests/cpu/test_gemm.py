@@ -7,7 +7,7 @@ import torch
 
 import deep_gemm
 from deep_gemm import ArgumentError, DeepGemmError, ScaledTensor, UnsupportedError, gemm
-from deep_gemm.quant.recipe import BLOCK_128X128, ROW_1X128
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, ROW_1X128
 from deep_gemm.testing.numerics import compare, reference_and_bound
 from deep_gemm.testing.problems import make_block_scaled
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, candidates, reasons
+from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, candidates
 from deep_gemm.config.raster import Raster, raster
-from deep_gemm.config.smem_plan import plan
 from deep_gemm.jit.tensor_map import TensorMap
 from deep_gemm.kernels.gemm_sm90 import (
     GemmParams,
@@ -19,13 +18,13 @@ from deep_gemm.kernels.gemm_sm90 import (
     fill_params,
     maps_of_operands,
     tensor_maps,
-    translation_unit,
 )
+from deep_gemm.problem import CMode, Mainloop, Major
 
 from .config_kit import FORMS, H200, config_of, sized
 
 PLAIN = GemmConfig(TileConfig(128, 96, 2), 1, 1, 5, StoreConfig(32, 96, 1))
-SWAPPED = GemmConfig(TileConfig(64, 16, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swapped=True)
+SWAPPED = GemmConfig(TileConfig(64, 16, 1), 1, 1, 8, StoreConfig(64, 8, 1), 4, swap_ab=True)
 # Legal, and no candidates: an operand shared by tiles whose columns are tokens.
 SHARED_TOKENS = replace(SWAPPED, tile=TileConfig(64, 32, 1), cluster_m=2)
 SHARED_WEIGHTS = replace(SWAPPED, tile=TileConfig(64, 32, 1), cluster_n=2, split_k=4)
@@ -44,9 +43,9 @@ WALK = Raster(3, 5, 4, True)
 
 def operands_of(m: int, n: int, k: int, config: GemmConfig = PLAIN) -> Operands:
     """Lines of A, B, C and D apart by more than they hold, so that no stride is an extent."""
-    form = config.form
-    a, b = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
-    return Operands(m, n, k, a + 16, b + 32, n + 8, (1, m + 4, 0), (7, 11, 0), n + 12)
+    form = config.variant
+    a, b = (m if form.a_major is Major.MN else k), (n if form.b_major is Major.MN else k)
+    return GemmLayout(m, n, k, a + 16, b + 32, n + 8, (1, m + 4, 0), (7, 11, 0), n + 12)
 
 
 def params_of(config: GemmConfig, operands: Operands, early: int = 0) -> GemmParams:
@@ -89,14 +88,14 @@ def test_extra_columns_have_maps_of_their_own():
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
 def test_every_map_is_of_one_operand(config):
     maps = tensor_maps(config, operands_of(304, 400, 512, config))
-    names, form = maps_of_operands(config), config.form
+    names, form = maps_of_operands(config), config.variant
     assert sorted(name for of in names for name in of) == sorted(maps)
     assert all(any(name == field for field, _ in GemmParams._fields_) for name in maps)
     # A, B and D: elements of a line, lines, bytes from one to the next.
     a, b, d = (512, 304, 528), (512, 400, 544), (400, 304, 408)
-    if form.a_major == "mn":
+    if form.a_major is Major.MN:
         a = (304, 512, 320)
-    if form.b_major == "mn":
+    if form.b_major is Major.MN:
         b = (400, 512, 432)
     sizes = form.a.bytes, form.b.bytes, form.d.bytes
     for of, (inner, outer, pitch), size in zip(names, (a, b, d), sizes, strict=True):
@@ -108,7 +107,7 @@ def test_every_map_is_of_one_operand(config):
             )
             assert maps[name].outer_stride_bytes == pitch * size
     # Only stores of sums onto D need to know its type.
-    adds = form.d.name if form.addend == "reduce" else ""
+    adds = form.d.name if form.c_mode is CMode.REDUCE else ""
     assert {name: m.adds for name, m in maps.items() if m.adds} == (
         dict.fromkeys(names[2], adds) if adds else {}
     )
@@ -131,7 +130,7 @@ def test_wide_outputs_have_boxes_of_half_the_columns():
     added = config_of(128, 128, form=FORMS["block_fp32_reduce"])
     maps = tensor_maps(added, operands_of(300, 400, 512, added))
     assert maps["map_d"] == TensorMap(4, 400, 300, 1632, 32, 64, 128, "fp32")
-    swapped = config_of(64, 16, 2, swapped=True, form=FORMS["int8_reduce"])
+    swapped = config_of(64, 16, 2, swap_ab=True, form=FORMS["int8_reduce"])
     maps = tensor_maps(swapped, operands_of(300, 400, 512, swapped))
     assert maps["map_d"] == TensorMap(4, 400, 300, 1632, 32, 8, 128, "int32")
 
@@ -166,7 +165,7 @@ def test_maps_of_a_swapped_tile_take_rows_from_b_and_columns_from_a():
     ],
 )
 def test_boxes_end_with_the_operand_or_are_the_share_of_a_cta(config, m, n, rows):
-    assert not reasons(config, H200)
+    assert not violations(config, H200)
     assert rows_of_boxes(config, m, n) == rows
 
 
@@ -188,7 +187,7 @@ def test_boxes_end_with_the_operand_or_are_the_share_of_a_cta(config, m, n, rows
     ],
 )
 def test_tokens_of_groups_come_in_boxes_that_may_be_left_out(kind, config, rows):
-    config = replace(config, form=replace(config.form, grouping=kind))
+    config = replace(config, form=replace(config.variant, grouping=kind))
     operands = operands_of(4096, 512, 512, config)
     assert tensor_maps(config, operands)["map_a"].box_outer == rows
     tile = config.tile
@@ -203,8 +202,8 @@ def test_a_stage_counts_the_bytes_its_boxes_bring(config, m, eights):
     maps, tile = tensor_maps(config, operands), config.tile
     # Rows of the tile come from as many CTAs as differ in columns, and the other way round.
     sharers = {"map_a": config.cluster_n, "map_b": config.cluster_m, "map_extra": config.cluster_m}
-    rooms = {"map_a": tile.block_m, "map_b": config.main_n, "map_extra": config.extra_n}
-    if config.swapped:
+    rooms = {"map_a": tile.block_m, "map_b": config.n_head, "map_extra": config.n_tail}
+    if config.tile.swap_ab:
         sharers = {"map_a": config.cluster_m, "map_b": config.cluster_n}
         rooms = {"map_a": tile.block_n, "map_b": tile.block_m}
     # Or they come as two halves, whoever loads them.
@@ -212,13 +211,13 @@ def test_a_stage_counts_the_bytes_its_boxes_bring(config, m, eights):
         sharers["map_a"] = 2
     if config.half_tile[1]:
         sharers["map_b"] = 2
-    majors = {"map_a": config.form.a_major}
+    majors = {"map_a": config.variant.a_major}
     brought = {}
     for name, box in maps.items():
         if name in sharers:
             size = box.box_outer * box.box_inner * box.dtype_bytes
             brought[name] = sharers[name] * size
-            if majors.get(name, config.form.b_major) == "mn":
+            if majors.get(name, config.variant.b_major) == "mn":
                 # As many boxes as a CTA's share of the rows fills.
                 rooms[name] = -(-rooms[name] // sharers[name] // 64) * 64 * sharers[name]
                 brought[name] = rooms[name] // 64 * size
@@ -247,21 +246,21 @@ def test_boxes_are_such_as_tma_takes(config, m, eights):
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
 def test_a_slab_is_whole_boxes_of_the_output(config):
     maps, store = tensor_maps(config, operands_of(304, 400, 512, config)), config.store
-    box, size = maps["map_d"], config.form.d.bytes
+    box, size = maps["map_d"], config.variant.d.bytes
     slabs = config.tile.num_math_warpgroups * store.num_buffers
     assert plan(config).output == slabs * 64 * store.slab_columns * size
-    if config.swapped:
+    if config.tile.swap_ab:
         # Every CTA of a tile stores its piece, in as many boxes as 64 columns of D take.
-        assert (box.box_inner * size, box.box_outer) == (128, config.piece_n)
-        assert store.slab_columns == config.piece_n and "map_rest" not in maps
+        assert (box.box_inner * size, box.box_outer) == (128, config.reduce_mma_n)
+        assert store.slab_columns == config.reduce_mma_n and "map_rest" not in maps
         return
     assert box.box_outer == 64
     rest = maps["map_rest"].box_inner if "map_rest" in maps else 0
-    assert (config.piece_n - rest) % box.box_inner == 0
+    assert (config.reduce_mma_n - rest) % box.box_inner == 0
     # All slabs but the last one are of boxes alone.
-    assert store.slab_columns == config.piece_n or store.slab_columns % box.box_inner == 0
+    assert store.slab_columns == config.reduce_mma_n or store.slab_columns % box.box_inner == 0
     # A box of the last piece that does not hold the extra columns ends before them.
-    assert config.extra_n == 0 or (store.slab_columns, rest) == (config.piece_n, config.extra_n)
+    assert config.n_tail == 0 or (store.slab_columns, rest) == (config.reduce_mma_n, config.n_tail)
 
 
 def test_parameters_are_the_problem_the_walk_and_what_may_be_read_early():
@@ -303,8 +302,8 @@ def test_the_edge_of_the_walk_is_a_parameter():
 )
 def test_every_part_of_a_configuration_reaches_the_source(change):
     other = replace(SWAPPED, **change)
-    assert not reasons(other, H200)
-    ours, theirs = translation_unit(SWAPPED), translation_unit(other)
+    assert not violations(other, H200)
+    ours, theirs = unit_of(SWAPPED), unit_of(other)
     assert ours.entry != theirs.entry and ours.name != theirs.name
     # The name alone is no difference.
     assert ours.source.replace(ours.entry, theirs.entry) != theirs.source
@@ -312,19 +311,19 @@ def test_every_part_of_a_configuration_reaches_the_source(change):
 
 @pytest.mark.parametrize("config", OWN, ids=lambda c: c.name)
 def test_the_kernel_is_told_the_parts_and_the_pieces_of_a_tile(config):
-    assert not reasons(config, H200)
-    source = translation_unit(config).source
+    assert not violations(config, H200)
+    source = unit_of(config).source
     for name, value in (
         ("kBlockN", config.tile.block_n),
-        ("kExtraN", config.tile.block_n - config.main_n),
-        ("kPieceN", config.piece_n),
+        ("kExtraN", config.tile.block_n - config.n_head),
+        ("kPieceN", config.reduce_mma_n),
     ):
         assert f" {name} = {value};" in source
 
 
 def constants_of(config: GemmConfig) -> dict[str, str]:
     """Members of the Config in a kernel's source, by name."""
-    source = translation_unit(config).source
+    source = unit_of(config).source
     members = re.search(r"struct Config \{(.*?)\};", source, re.DOTALL)
     assert members
     found = re.findall(r"(?:using|constexpr uint32_t) (\w+) = (\w+);", members[1])
@@ -335,8 +334,8 @@ def constants_of(config: GemmConfig) -> dict[str, str]:
 @pytest.mark.parametrize("swapped", [False, True])
 def test_the_kernel_is_told_its_form(form, swapped):
     config = config_of(64, 32, swapped=swapped, form=FORMS[form])
-    if reasons(config, H200):
-        assert swapped and FORMS[form].promotion == "rows"
+    if violations(config, H200):
+        assert swapped and FORMS[form].mainloop is Mainloop.SCALED_1D1D
         return
     told, of = constants_of(config), FORMS[form]
     wanted = {"bf16": "BFloat16", "fp16": "Float16", "fp32": "float", "int32": "int"}
@@ -370,13 +369,13 @@ def test_the_kernel_is_told_its_form(form, swapped):
 def test_the_instruction_is_of_the_operands_in_the_order_of_the_tile(
     form, swapped, instruction, modifiers
 ):
-    source = translation_unit(config_of(64, 32, swapped=swapped, form=FORMS[form])).source
+    source = unit_of(config_of(64, 32, swapped=swapped, form=FORMS[form])).source
     issued = re.findall(r"wgmma\.mma_async\.sync\.aligned\.(\S+) .*, p(.*);", source)
     wanted = f", {modifiers}" if modifiers else ""
     assert (instruction, wanted) in [(name, after.rstrip("\\n")) for name, after in issued]
 
 
 def test_launch_bounds_say_how_many_ctas_an_sm_holds():
-    assert "__launch_bounds__(256, 1)" in translation_unit(SWAPPED).source
+    assert "__launch_bounds__(256, 1)" in unit_of(SWAPPED).source
     twice = replace(SWAPPED, ctas_per_sm=2)
-    assert "__launch_bounds__(256, 2)" in translation_unit(twice).source
+    assert "__launch_bounds__(256, 2)" in unit_of(twice).source

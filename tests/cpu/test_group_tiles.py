@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deep_gemm.problem import GROUPINGS
+from deep_gemm.problem import GROUPINGS, GroupKind
 
 from .group_kit import FILL, Case, Rows, meaning
 from .host_kit import PROGRAMS, compile_host
@@ -38,7 +38,7 @@ class Tile(NamedTuple):
 
 def random_case(kind: str, chance: random.Random) -> Case:
     alignment, tile = chance.randint(1, 256), chance.choice(TOKENS)
-    if kind == "labels":
+    if kind is GroupKind.LABELS:
         alignment = chance.choice([64, 128])
         tile = chance.choice([8, 64, 128] if alignment == 128 else [8, 64])
     made = {
@@ -84,7 +84,7 @@ def clusters_of(case: Case, tiles: list[Tile]) -> list[list[tuple[Tile, ...]]]:
     """Return the tiles of each cluster in order, those of its CTAs together."""
     walked: list[list[list[Tile]]] = [[[] for _ in range(case.sharers)] for _ in range(case.grid)]
     for tile in tiles:
-        walked[tile.cluster][tile.rank].append(tile)
+        walked[tile.cluster_size][tile.rank].append(tile)
     for ranks in walked:
         assert len({len(rank) for rank in ranks}) == 1, case
     return [list(zip(*ranks, strict=True)) for ranks in walked]
@@ -92,7 +92,7 @@ def clusters_of(case: Case, tiles: list[Tile]) -> list[list[tuple[Tile, ...]]]:
 
 def rows_of(case: Case, tile: Tile) -> Rows:
     """Return the rows that a CTA stores, and those that it multiplies."""
-    place = tile.cluster_n if case.swapped else tile.cluster_m
+    place = tile.cluster_n if case.tile.swap_ab else tile.cluster_m
     row = tile.first + (place * case.sharers + tile.rank) * case.tile
     until = [min(row + case.tile, end) for end in (tile.stored_end, tile.end)]
     return Rows(*(set(range(row, end)) for end in until))
@@ -125,7 +125,7 @@ def test_every_row_of_every_group_is_stored_once_by_every_column_of_tiles(kind, 
     for case, clusters in walked(kind):
         stored, multiplied = Counter(), Counter()
         for tile in (tile for of in clusters for together in of for tile in together):
-            weight = tile.cluster_m if case.swapped else tile.cluster_n
+            weight = tile.cluster_m if case.tile.swap_ab else tile.cluster_n
             rows = rows_of(case, tile)
             assert rows.multiplied <= rows.stored, case
             stored.update((tile.group, weight, row) for row in rows.stored)
@@ -154,7 +154,7 @@ def test_the_ctas_of_a_cluster_see_the_same_tile_and_one_of_them_stores_some(kin
             # Of two groups' blocks both CTAs multiply, whether or not there are tokens.
             if together[0].idle:
                 assert not any(of.multiplied for of in rows), case
-            elif kind != "labels" or case.sharers == 1:
+            elif kind is not GroupKind.LABELS or case.sharers == 1:
                 assert any(of.multiplied for of in rows), case
 
 
@@ -163,7 +163,7 @@ def test_clusters_share_tiles_evenly(kind, walked):
     even = 0
     for case, clusters in walked(kind):
         counts = [len(of) for of in clusters]
-        if kind == "labels" and not one_tile_a_place(case):
+        if kind is GroupKind.LABELS and not one_tile_a_place(case):
             continue
         even += 1
         assert max(counts) - min(counts) <= 1, case
@@ -184,7 +184,7 @@ def one_tile_a_place(case):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_grid_walks_in_turn_what_one_cluster_walks_alone(kind, walk):
     cases = [case for case in CASES[kind] if case.grid > 1][:150]
-    if kind == "labels":  # every place has one tile
+    if kind is GroupKind.LABELS:  # every place has one tile
         labels = [[max(0, min(of, case.groups - 1)) for of in case.of] for case in cases]
         cases = [
             replace(case, sharers=1, of=tuple(of)) for case, of in zip(cases, labels, strict=True)
@@ -194,7 +194,7 @@ def test_a_grid_walks_in_turn_what_one_cluster_walks_alone(kind, walk):
         order = in_turn([[told(of) for of in cluster] for cluster in clusters_of(case, many)])
         assert order == [told(of) for of in clusters_of(one, few)[0]], case
         groups = [group for group, *_ in order]
-        assert kind == "labels" or groups == sorted(groups), case
+        assert kind is GroupKind.LABELS or groups == sorted(groups), case
 
 
 def told(together):

@@ -12,8 +12,8 @@ import torch
 
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
 from deep_gemm.errors import ArgumentError
-from deep_gemm.problem import GemmProblem, Grouping
-from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
+from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind, Major
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
 from deep_gemm.testing import grouped_judge, grouped_problems
 from deep_gemm.testing.grouped_judge import Span, spans
 from deep_gemm.testing.grouped_problems import Drawn, group_tensor, least_m
@@ -28,22 +28,22 @@ def template(*fields: Any, **rest: Any) -> GemmProblem:
 
 FORMS = {
     "block": template(E4M3, E4M3, BF16, *BLOCKS),
-    "block turned": template(E4M3, E4M3, BF16, *BLOCKS, b_major="mn"),
+    "block turned": template(E4M3, E4M3, BF16, *BLOCKS, b_major=Major.MN),
     "rows fp32": template(E4M3, E5M2, FP32, *ROWS),
     "vectors": template(E4M3, E4M3, BF16, PER_CHANNEL, PER_CHANNEL),
     "tensor, fast": template(E4M3, E4M3, BF16, PER_TENSOR, PER_TENSOR, promoted=False),
     "mixed": template(E5M2, E4M3, FP16, PER_TENSOR, PER_CHANNEL),
     "bf16": template(BF16, BF16, BF16, *NONE),
-    "bf16 turned": template(BF16, BF16, FP32, *NONE, b_major="mn"),
+    "bf16 turned": template(BF16, BF16, FP32, *NONE, b_major=Major.MN),
     "fp16": template(FP16, FP16, FP16, *NONE),
     "int8": template(INT8, INT8, INT32, *NONE),
     "int8 scaled": template(INT8, INT8, BF16, PER_CHANNEL, PER_CHANNEL),
 }
 FORMS_ALONG_K = {
     "fp8": template(E4M3, E4M3, FP32, *ROWS),
-    "fp8 reduce": template(E4M3, E4M3, FP32, *ROWS, addend="reduce"),
-    "fp8 read": template(E4M3, E4M3, FP32, *ROWS, addend="read"),
-    "bf16": template(BF16, BF16, FP32, *NONE, a_major="mn", b_major="mn"),
+    "fp8 reduce": template(E4M3, E4M3, FP32, *ROWS, c_mode=CMode.REDUCE),
+    "fp8 read": template(E4M3, E4M3, FP32, *ROWS, c_mode=CMode.READ),
+    "bf16": template(BF16, BF16, FP32, *NONE, a_major=Major.MN, b_major=Major.MN),
     "bf16 reduce": template(BF16, BF16, FP32, *NONE, True, "mn", "mn", "reduce"),
 }
 # Empty groups first, in the middle and last; one row; odd numbers; more than a block.
@@ -60,9 +60,9 @@ def grouped(
 ) -> GemmProblem:
     """A problem with room for the groups and some rows more."""
     grouping = Grouping(kind, len(rows), alignment, 0, zeros)
-    if kind == "k":
+    if kind is GroupKind.ALONG_K:
         return replace(form, m=72, k=sum(rows), grouping=grouping)
-    more = 0 if kind == "batched" else 5
+    more = 0 if kind is GroupKind.BATCHED else 5
     return replace(form, m=least_m(grouping, rows) + more, grouping=grouping)
 
 
@@ -80,7 +80,7 @@ def test_labels_and_ends_say_where_groups_lie() -> None:
 
 
 def test_a_block_belongs_to_the_group_of_its_first_row() -> None:
-    problem = replace(FORMS["bf16"], m=300, grouping=Grouping("labels", 3, 128))
+    problem = replace(FORMS["bf16"], m=300, grouping=Grouping(GroupKind.LABELS, 3, 128))
     labels = [1] * 40 + [-1] * 88 + [-1] * 64 + [2] * 64 + [7] * 44
     assert list(spans(problem, labels)) == [Span(1, 0, 64), Span(1, 64, 128, "zeros")]
     labels[128:192], labels[256] = [2] * 64, 0
@@ -88,7 +88,7 @@ def test_a_block_belongs_to_the_group_of_its_first_row() -> None:
 
 
 def test_ends_beyond_the_rows_are_cut_and_groups_may_be_empty() -> None:
-    problem = replace(FORMS["bf16"], m=100, grouping=Grouping("offsets", 4, 16, 0, True))
+    problem = replace(FORMS["bf16"], m=100, grouping=Grouping(GroupKind.OFFSETS, 4, 16, 0, True))
     assert list(spans(problem, [10, 10, 3, 400])) == [
         Span(0, 0, 10), Span(0, 10, 16, "zeros"), Span(3, 16, 100), Span(3, 100, 100, "zeros"),
     ]  # fmt: skip
@@ -96,18 +96,18 @@ def test_ends_beyond_the_rows_are_cut_and_groups_may_be_empty() -> None:
 
 
 def test_counts_are_cut_to_the_rows_there_are() -> None:
-    problem = replace(FORMS["bf16"], m=8, grouping=Grouping("masked", 3))
+    problem = replace(FORMS["bf16"], m=8, grouping=Grouping(GroupKind.MASKED, 3))
     computed = [one for one in spans(problem, [-3, 5, 99]) if one.what == "computed"]
     assert computed == [Span(0, 0, 0), Span(1, 0, 5), Span(2, 0, 8)]
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:
-    problem = replace(FORMS["bf16"], m=100, grouping=Grouping("offsets", 2, 64))
+    problem = replace(FORMS["bf16"], m=100, grouping=Grouping(GroupKind.OFFSETS, 2, 64))
     with pytest.raises(ArgumentError, match="m must be at least 104"):
         grouped_problems.make(problem, [1, 40])
     with pytest.raises(ArgumentError, match="length must be 2"):
         grouped_problems.make(problem, [1])
-    along = replace(FORMS_ALONG_K["bf16"], m=8, k=16, grouping=Grouping("k", 2))
+    along = replace(FORMS_ALONG_K["bf16"], m=8, k=16, grouping=Grouping(GroupKind.ALONG_K, 2))
     with pytest.raises(ArgumentError, match="sum must be at most K = 16"):
         grouped_problems.make(along, [16, 8])
     with pytest.raises(ArgumentError, match="grouping must be a Grouping"):
@@ -199,7 +199,7 @@ def test_the_backend_is_right_for_every_grouping(
 ) -> None:
     layouts = grouped_problems.SCALE_LAYOUTS[: 6 if "vectors" in form else 5]
     for index, rows in enumerate(ROW_SETS):
-        if kind == "batched":
+        if kind is GroupKind.BATCHED:
             rows = [7] * len(rows)
         problem = grouped(FORMS[form], kind, rows, alignment, zeros)
         layout = layouts[(index + exact) % len(layouts)], layouts[-1 - index]
@@ -228,8 +228,8 @@ def test_the_backend_is_right_for_groups_along_k(
 def test_what_the_tensor_holds_when_judged_is_what_counts(rng: torch.Generator) -> None:
     problem = grouped(FORMS["bf16"], "masked", [3, 8])
     drawn = computed(problem, [3, 8], generator=rng)
-    assert drawn.tensors.groups is not None
-    drawn.tensors.groups.copy_(torch.tensor([0, 2]))
+    assert drawn.tensors.grouped_layout is not None
+    drawn.tensors.grouped_layout.copy_(torch.tensor([0, 2]))
     drawn.restore()
     grouped_judge.call(problem, drawn)
     grouped_judge.judge(problem, drawn)

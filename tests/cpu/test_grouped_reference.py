@@ -10,11 +10,17 @@ import torch
 
 import deep_gemm
 from deep_gemm import ArgumentError, reference
-from deep_gemm.gemm import gemm
-from deep_gemm.problem import GemmProblem, Grouping
-from deep_gemm.quant.layout import align, ceil_div
-from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128, ScaleRecipe
-from deep_gemm.request import Options, Tensors
+from deep_gemm.dispatch import gemm
+from deep_gemm.layouts import align, ceil_div
+from deep_gemm.problem import GemmProblem, GemmVariant, Grouping, GroupKind
+from deep_gemm.problem.request import Options, Tensors
+from deep_gemm.problem.scale_recipe import (
+    BLOCK_128X128,
+    PER_CHANNEL,
+    PER_TENSOR,
+    ROW_1X128,
+    ScaleRecipe,
+)
 
 N, K = 136, 208
 CANARY = 77.0
@@ -35,7 +41,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class Form:
+class GemmVariant:
     """Types and scales of a product; b_mn: N of B is contiguous."""
 
     a: torch.dtype
@@ -48,19 +54,19 @@ class Form:
 
 
 FORMS = {
-    "block": Form(E4M3, E4M3, BF16, ROW_1X128, BLOCK_128X128),
-    "block mixed fp32": Form(E5M2, E4M3, FP32, ROW_1X128, BLOCK_128X128),
-    "block mn": Form(E4M3, E4M3, FP16, ROW_1X128, BLOCK_128X128, b_mn=True),
-    "rows": Form(E4M3, E5M2, BF16, ROW_1X128, ROW_1X128),
-    "vectors": Form(E4M3, E4M3, BF16, PER_CHANNEL, PER_CHANNEL),
-    "vectors fast": Form(E4M3, E4M3, FP32, PER_CHANNEL, PER_TENSOR, fast=True),
-    "tensors": Form(E4M3, E4M3, BF16, PER_TENSOR, PER_TENSOR),
-    "fp8 alone": Form(E4M3, E4M3, FP32),
-    "bf16": Form(BF16, BF16, BF16),
-    "bf16 mn": Form(BF16, BF16, FP32, b_mn=True),
-    "fp16": Form(FP16, FP16, FP16),
-    "int8": Form(INT8, INT8, torch.int32),
-    "int8 scaled": Form(INT8, INT8, BF16, PER_TENSOR, PER_CHANNEL),
+    "block": GemmVariant(E4M3, E4M3, BF16, ROW_1X128, BLOCK_128X128),
+    "block mixed fp32": GemmVariant(E5M2, E4M3, FP32, ROW_1X128, BLOCK_128X128),
+    "block mn": GemmVariant(E4M3, E4M3, FP16, ROW_1X128, BLOCK_128X128, b_mn=True),
+    "rows": GemmVariant(E4M3, E5M2, BF16, ROW_1X128, ROW_1X128),
+    "vectors": GemmVariant(E4M3, E4M3, BF16, PER_CHANNEL, PER_CHANNEL),
+    "vectors fast": GemmVariant(E4M3, E4M3, FP32, PER_CHANNEL, PER_TENSOR, fast=True),
+    "tensors": GemmVariant(E4M3, E4M3, BF16, PER_TENSOR, PER_TENSOR),
+    "fp8 alone": GemmVariant(E4M3, E4M3, FP32),
+    "bf16": GemmVariant(BF16, BF16, BF16),
+    "bf16 mn": GemmVariant(BF16, BF16, FP32, b_mn=True),
+    "fp16": GemmVariant(FP16, FP16, FP16),
+    "int8": GemmVariant(INT8, INT8, torch.int32),
+    "int8 scaled": GemmVariant(INT8, INT8, BF16, PER_TENSOR, PER_CHANNEL),
 }
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 every_size = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -82,13 +88,13 @@ def scales(lead: tuple[int, ...], recipe: ScaleRecipe | None, mn: int, k: int, r
     return found[:, 0, 0] if lead and recipe == PER_TENSOR else found
 
 
-def weights(form: Form, groups: int, rng: Any, n: int = N, k: int = K) -> tuple[Any, Any]:
+def weights(form: GemmVariant, groups: int, rng: Any, n: int = N, k: int = K) -> tuple[Any, Any]:
     b = operand((groups, n, k), form.b, rng)
     b = b.transpose(1, 2).contiguous().transpose(1, 2) if form.b_mn else b
     return b, scales((groups,), form.scale_b, n, k, rng)
 
 
-def ruin(a: torch.Tensor, sfa: Any, form: Form, unused: torch.Tensor) -> None:
+def ruin(a: torch.Tensor, sfa: Any, form: GemmVariant, unused: torch.Tensor) -> None:
     """Fill the rows of A that no group has, and their scales, with NaN."""
     if form.a != INT8:
         wide = a.float()
@@ -111,7 +117,7 @@ def double(x: torch.Tensor, scale: Any, recipe: ScaleRecipe | None) -> torch.Ten
 
 
 def judge(
-    d: torch.Tensor, owner: list[int], a: Any, sfa: Any, b: Any, sfb: Any, form: Form
+    d: torch.Tensor, owner: list[int], a: Any, sfa: Any, b: Any, sfb: Any, form: GemmVariant
 ) -> None:
     """Compare each row of D with its owner's product, with zeros, or with the canary."""
     owners = torch.tensor(owner)
@@ -476,7 +482,7 @@ def test_the_reference_takes_problems_with_groups_alone():
 def test_alpha_multiplies_groups_too(rng):
     a, b = operand((2, 5, K), BF16, rng), operand((2, N, K), BF16, rng)
     once, twice = torch.empty(2, 5, N), torch.empty(2, 5, N)
-    options = Options(grouping=Grouping("batched", 2))
+    options = Options(grouping=Grouping(GroupKind.BATCHED, 2))
     gemm(Tensors(a, None, b, None, None, once), options)
     gemm(Tensors(a, None, b, None, None, twice), options, alpha=2.0)
     assert torch.equal(twice, 2 * once)

@@ -9,13 +9,14 @@ import torch
 
 import deep_gemm
 from deep_gemm import ArgumentError, UnsupportedError, gemm, request_groups, settings
+from deep_gemm.dispatch import gemm as run
 from deep_gemm.dtypes import BF16, E4M3, FP32
-from deep_gemm.gemm import gemm as run
 from deep_gemm.grouped import bucketed, group_options
-from deep_gemm.problem import GemmProblem, Grouping
-from deep_gemm.quant.recipe import BLOCK_128X128, PER_TENSOR, ROW_1X128
+from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind, Major
+from deep_gemm.problem.from_tensors import problem_of
+from deep_gemm.problem.request import Options, Tensors
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_TENSOR, ROW_1X128
 from deep_gemm.quant.scaled_tensor import ScaledTensor
-from deep_gemm.request import Options, Tensors, problem_of
 
 G, M, N, K = 3, 128, 136, 208
 KB, NB = 2, 2
@@ -32,8 +33,8 @@ def tensors(kind: str) -> dict[str, Any]:
         "sfb": torch.ones(G, NB, KB),
         "out": torch.full((*lead, M, N), 7.0).bfloat16(),
     }
-    if kind != "batched":
-        found[kind] = torch.zeros(M if kind == "labels" else G, dtype=torch.int32)
+    if kind is not GroupKind.BATCHED:
+        found[kind] = torch.zeros(M if kind is GroupKind.LABELS else G, dtype=torch.int32)
     return found
 
 
@@ -51,20 +52,20 @@ def call(found: dict[str, Any], **rest: Any) -> torch.Tensor:
 def test_a_request_is_a_problem_with_its_grouping(kind):
     found = tensors({"masked": "counts"}.get(kind, kind))
     groups = found.get({"masked": "counts"}.get(kind, kind))
-    grouping = Grouping(kind, G, 128 if kind == "labels" else 1)
+    grouping = Grouping(kind, G, 128 if kind is GroupKind.LABELS else 1)
     t = Tensors(found["a"], found["sfa"], found["b"], found["sfb"], None, found["out"], groups)
     problem = problem_of(t, Options(static_b=True, grouping=grouping), 1.0, 1.0)
     assert problem == GemmProblem(M, N, K, static_b=True, grouping=grouping)
-    assert problem.form.grouping == kind
+    assert problem.variant.grouping == kind
 
 
 def test_b_of_either_major():
     found = tensors("batched")
     a, b = found["a"].bfloat16(), found["b"].bfloat16()
     turned = b.transpose(1, 2).contiguous().transpose(1, 2)
-    options = Options(static_b=True, grouping=Grouping("batched", G))
+    options = Options(static_b=True, grouping=Grouping(GroupKind.BATCHED, G))
     problem = problem_of(Tensors(a, None, turned, None, None, found["out"]), options, 1.0, 1.0)
-    assert problem.b_major == "mn" and problem.static_b and not problem.transposed
+    assert problem.b_major is Major.MN and problem.static_b and not problem.transposed
     turned = found["b"].transpose(1, 2).contiguous().transpose(1, 2)
     t = Tensors(found["a"], None, turned, None, None, found["out"])
     problem = problem_of(t, options, 1.0, 1.0)
@@ -73,7 +74,7 @@ def test_b_of_either_major():
 
 @pytest.mark.parametrize("dtype", [FP8, torch.bfloat16])
 def test_groups_along_k(dtype):
-    grouping, d = Grouping("k", G), torch.zeros(G, 8, 16)
+    grouping, d = Grouping(GroupKind.ALONG_K, G), torch.zeros(G, 8, 16)
     extents = torch.zeros(G, dtype=torch.int32)
     if dtype == FP8:
         a, b = torch.zeros(8, K).to(FP8), torch.zeros(16, K).to(FP8)
@@ -86,7 +87,7 @@ def test_groups_along_k(dtype):
     problem = problem_of(t, Options(grouping=grouping), 1.0, 1.0)
     assert problem == GemmProblem(
         8, 16, K, row, row, FP32, recipe, recipe,
-        a_major=major, b_major=major, addend="reduce", grouping=grouping,
+        a_major=major, b_major=major, c_mode=CMode.REDUCE, grouping=grouping,
     )  # fmt: skip
 
 
@@ -193,14 +194,17 @@ def test_the_general_form_is_checked_too():
     t = Tensors(found["a"], found["sfa"], found["b"], found["sfb"], None, found["out"])
     for grouping, message in (
         (Grouping("rows", G), "grouping: kind must be one of labels"),
-        (Grouping("batched", -1), "groups: value must be an int >= 0"),
-        (Grouping("batched", G, rows_hint=-1), "rows_hint: value"),
-        (Grouping("masked", G), r"counts \(masked_m\): type must be torch.Tensor, got NoneType"),
-        (Grouping("batched", G + 1), r"a: shape must be \(4, 128, 208\)"),
+        (Grouping(GroupKind.BATCHED, -1), "groups: value must be an int >= 0"),
+        (Grouping(GroupKind.BATCHED, G, expected_m=-1), "expected_m: value"),
+        (
+            Grouping(GroupKind.MASKED, G),
+            r"counts \(masked_m\): type must be torch.Tensor, got NoneType",
+        ),
+        (Grouping(GroupKind.BATCHED, G + 1), r"a: shape must be \(4, 128, 208\)"),
     ):
         with pytest.raises(ArgumentError, match=message):
             run(t, Options(grouping=grouping))
-    batched = Options(grouping=Grouping("batched", G))
+    batched = Options(grouping=Grouping(GroupKind.BATCHED, G))
     with pytest.raises(ArgumentError, match="groups: presence must be None"):
         run(t._replace(groups=torch.zeros(G).int()), batched)
     with pytest.raises(ArgumentError, match="c: presence must be None.*groups of rows add nothing"):
@@ -295,9 +299,9 @@ def test_layouts_that_are_not_served_along_k():
     t = Tensors(a, torch.ones(8, 2), b, torch.ones(16, 2), None, d, torch.zeros(G).int())
     for options in (Options("block"), Options("rows", fast_accum=True)):
         with pytest.raises(UnsupportedError, match="1x128 of both operands"):
-            run(t, options._replace(grouping=Grouping("k", G)))
+            run(t, options._replace(grouping=Grouping(GroupKind.ALONG_K, G)))
     with pytest.raises(ArgumentError, match="beta: value must be 1"):
-        run(t._replace(c=d), Options("rows", grouping=Grouping("k", G)), beta=0.5)
+        run(t._replace(c=d), Options("rows", grouping=Grouping(GroupKind.ALONG_K, G)), beta=0.5)
 
 
 # --- what only TMA asks -------------------------------------------------------------------------
@@ -338,7 +342,7 @@ def test_plans_follow_metadata_and_not_contents(monkeypatch):
     counts = found["counts"]
     for expected in (None, 0, -5, 0, 3, 4, 120, 128, 10**9):
         call(found, counts=counts.random_(0, M), expected_m=expected)
-    assert [grouping.rows_hint for grouping in planned] == [0, 8, 128]
+    assert [grouping.expected_m for grouping in planned] == [0, 8, 128]
     call(found, counts=torch.zeros(G + 1, dtype=torch.int32))
     call(found, counts=None)
     assert [grouping.kind for grouping in planned[3:]] == ["masked", "batched"]
@@ -360,9 +364,9 @@ def test_hints_have_few_values():
 def test_equal_options_are_one_object():
     first = group_options("block", "offsets", 4, alignment=1, zero_padding=True)
     assert first is group_options("block", "offsets", 4, alignment=1, zero_padding=True)
-    assert first.grouping == Grouping("offsets", 4), "no rows lie between groups"
+    assert first.grouping == Grouping(GroupKind.OFFSETS, 4), "no rows lie between groups"
     assert group_options("block", "offsets", 4, alignment=8, zero_padding=True).grouping == (
-        Grouping("offsets", 4, 8, 0, True)
+        Grouping(GroupKind.OFFSETS, 4, 8, 0, True)
     )
 
 

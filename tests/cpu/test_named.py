@@ -12,8 +12,8 @@ import torch
 import deep_gemm
 from deep_gemm import ArgumentError, UnsupportedError
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32
-from deep_gemm.problem import GemmProblem
-from deep_gemm.quant.recipe import ROW_1X128
+from deep_gemm.problem import CMode, GemmProblem
+from deep_gemm.problem.scale_recipe import ROW_1X128
 from deep_gemm.testing import calc_diff
 from deep_gemm.testing.numerics import compare, reference_and_bound_of
 from deep_gemm.testing.problems import make
@@ -75,7 +75,7 @@ def test_fp8_layouts_against_float64(name, scales, d_type, rng):
 @pytest.mark.parametrize("d_type", [BF16, FP32], ids=lambda t: t.name)
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
 def test_fp8_adds_c(layout, scales, d_type, in_place, rng):
-    problem = fp8_problem(scales, d_dtype=d_type, addend="read")
+    problem = fp8_problem(scales, d_dtype=d_type, c_mode=CMode.READ)
     t = drawn(problem, rng)
     a, b = laid_out(layout, (t.a, t.sfa), (t.b, t.sfb))
     d = t.c.clone() if in_place else poisoned(d_type.torch)
@@ -167,7 +167,7 @@ def test_what_is_no_pair_is_refused(name, pair, rng):
 @pytest.mark.parametrize("turned_a", [False, True])
 @pytest.mark.parametrize("turned_b", [False, True])
 def test_wgrad_adds_into_its_output(turned_a, turned_b, rng):
-    problem = fp8_problem("rows", d_dtype=FP32, addend="reduce")
+    problem = fp8_problem("rows", d_dtype=FP32, c_mode=CMode.REDUCE)
     t = drawn(problem, rng)
     out = t.d.clone()
     wanted = reference_and_bound_of(problem, t)
@@ -227,7 +227,7 @@ def test_bf16_layouts_and_majors_against_float64(layout, majors, d_type, rng):
 @pytest.mark.parametrize("d_type", [BF16, FP32], ids=lambda t: t.name)
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
 def test_bf16_adds_c_of_the_output_type(layout, d_type, in_place, rng):
-    problem = bf16_problem(d_dtype=d_type, addend="read")
+    problem = bf16_problem(d_dtype=d_type, c_mode=CMode.READ)
     t = drawn(problem, rng)
     d = t.c.clone() if in_place else poisoned(d_type.torch)
     a, b = laid_out(layout, t.a, t.b)
@@ -257,7 +257,7 @@ def test_bf16_arguments_stand_in_the_interface_order(layout, rng):
     ],
 )
 def test_bf16_refusals(change, message, rng):
-    t = drawn(bf16_problem(addend="read"), rng)
+    t = drawn(bf16_problem(c_mode=CMode.READ), rng)
     arguments = {"a": t.a, "b": t.b, "d": torch.zeros_like(t.d), "c": t.c, "compiled_dims": "nk"}
     written = arguments["d"]
     arguments |= {name: edit(arguments[name]) for name, edit in change.items()}
@@ -278,7 +278,7 @@ def test_cublaslt_on_the_cpu_is_the_plain_product(layout, operand, d_type, adden
     before = torch.randn(M, N, generator=rng).to(d_type)
     d = before.clone() if addend == "in place" else poisoned(d_type)
     c = {"none": None, "apart": before, "in place": d}[addend]
-    wanted = a.double() @ b.double().t() + (0 if addend == "none" else before.double())
+    wanted = a.double() @ b.double().t() + (0 if c_mode is CMode.NONE else before.double())
     call = getattr(deep_gemm, f"cublaslt_gemm_{layout}")
     assert list(inspect.signature(call).parameters) == ["a", "b", "d", "c"]
     assert call(*laid_out(layout, a, b), d, c) is None
@@ -308,7 +308,7 @@ def test_cublaslt_of_nothing():
     ],
 )
 def test_cublaslt_refusals(change, message, rng):
-    t = drawn(bf16_problem(addend="read"), rng)
+    t = drawn(bf16_problem(c_mode=CMode.READ), rng)
     arguments = {"a": t.a, "b": t.b, "d": torch.zeros_like(t.d), "c": t.c}
     arguments |= {name: edit(arguments[name]) for name, edit in change.items()}
     with pytest.raises(ArgumentError, match=message):
@@ -316,7 +316,7 @@ def test_cublaslt_refusals(change, message, rng):
 
 
 def test_cublaslt_says_what_it_wants_of_fp8_on_a_gpu():
-    from deep_gemm.named import cublaslt
+    from deep_gemm.compat import cublaslt
 
     good = GemmProblem(3, 32, 48, E4M3, E5M2, BF16, None, None)
     cublaslt._check_fp8(good)
@@ -332,7 +332,7 @@ def test_cublaslt_says_what_it_wants_of_fp8_on_a_gpu():
 
 def test_cublaslt_asks_torch_for_the_wider_type_and_the_addend(monkeypatch):
     """What a GPU is asked for, seen without one."""
-    from deep_gemm.named import cublaslt
+    from deep_gemm.compat import cublaslt
 
     asked: list[tuple[str, int, dict[str, Any]]] = []
     for name in ("mm", "addmm", "_scaled_mm"):

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import deep_gemm
-from deep_gemm import checks
 from deep_gemm.errors import ArgumentError, UnsupportedError
 from deep_gemm.nn import RECIPES, QuantLinear, Recipe, convert
+from deep_gemm.problem import checks
 from deep_gemm.quant import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
 
 every_recipe = pytest.mark.parametrize("recipe", RECIPES)

@@ -10,9 +10,10 @@ import torch
 from deep_gemm import dtypes, reference
 from deep_gemm.dtypes import E4M3, FP16, INT8, INT32
 from deep_gemm.errors import ArgumentError
-from deep_gemm.problem import GemmProblem
-from deep_gemm.quant.recipe import PER_CHANNEL, PER_TENSOR, ROW_1X128
-from deep_gemm.request import Options, Tensors, problem_of
+from deep_gemm.problem import CMode, GemmProblem
+from deep_gemm.problem.from_tensors import problem_of
+from deep_gemm.problem.request import Options, Tensors
+from deep_gemm.problem.scale_recipe import PER_CHANNEL, PER_TENSOR, ROW_1X128
 from deep_gemm.testing import numerics, poison, problems
 from deep_gemm.testing.numerics import (
     block_scaled_request,
@@ -287,7 +288,7 @@ FAULTY_FORMS = {
 @pytest.mark.parametrize("fault", FORM_FAULTS)
 @pytest.mark.parametrize("form", FAULTY_FORMS)
 def test_faults_of_every_form_are_caught(form, fault, rng):
-    problem = replace(FAULTY_FORMS[form], addend="read")
+    problem = replace(FAULTY_FORMS[form], c_mode=CMode.READ)
     drawn = problems.make(problem, generator=rng)
     t, factors = drawn.tensors, (-1.5, 0.5)
     if "scale" in fault and t.sfa is None:
@@ -304,7 +305,7 @@ def test_faults_of_every_form_are_caught(form, fault, rng):
 def test_epilogue_roundings_are_within_the_bound_and_use_a_good_part_of_it(rng):
     worst = 0.0
     for scales in ((PER_CHANNEL, PER_CHANNEL), (PER_TENSOR, None), (None, None)):
-        problem = GemmProblem(65, 136, 256, INT8, INT8, FP32_ROW, *scales, addend="read")
+        problem = GemmProblem(65, 136, 256, INT8, INT8, FP32_ROW, *scales, c_mode=CMode.READ)
         for alpha, beta in ((1.0, 1.0), (0.3, 1.0), (0.3, -0.7), (1.0, 0.7)):
             t = problems.make(problem, generator=rng).tensors
             judged = reference_and_bound_of(problem, t, alpha, beta)
@@ -316,7 +317,7 @@ def test_epilogue_roundings_are_within_the_bound_and_use_a_good_part_of_it(rng):
 
 
 def test_int32_results_are_right_or_wrong_with_nothing_between(rng):
-    problem = GemmProblem(9, 40, 300, INT8, INT8, INT32, None, None, addend="read")
+    problem = GemmProblem(9, 40, 300, INT8, INT8, INT32, None, None, c_mode=CMode.READ)
     t = problems.make(problem, generator=rng).tensors
     wanted, bound = reference_and_bound_of(problem, t)
     assert (bound == 0).all()
@@ -541,7 +542,7 @@ def test_drawn_tensors_fit_their_problem_and_are_among_poison(
 ):
     scales = (PER_CHANNEL, PER_TENSOR) if dtype.bytes == 1 else (None, None)
     majors = {"a_major": a_major, "b_major": b_major}
-    problem = GemmProblem(5, 24, 200, dtype, dtype, FP16, *scales, addend="read", **majors)
+    problem = GemmProblem(5, 24, 200, dtype, dtype, FP16, *scales, c_mode=CMode.READ, **majors)
     drawn = problems.make(problem, generator=rng, row_pad=row_pad)
     t = drawn.tensors
     assert problem_of(t, Options(), 1.0, 0.5) == problem
@@ -577,7 +578,7 @@ def test_drawn_values_cover_their_formats(rng):
 
 
 def test_c_in_place_is_d(rng):
-    problem = replace(fp8(), addend="reduce")
+    problem = replace(fp8(), c_mode=CMode.REDUCE)
     drawn = problems.make(problem, generator=rng)
     assert drawn.tensors.c is drawn.tensors.d and drawn.tensors.d.isfinite().all()
     drawn.check()

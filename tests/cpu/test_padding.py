@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_gemm import checks
 from deep_gemm.cli import padding
 from deep_gemm.config import by_name, explain
-from deep_gemm.problem import GemmProblem
+from deep_gemm.problem import GemmProblem, checks
 
 H200 = by_name("h200")
 RAGGED = GemmProblem.block_scaled(997, 1000, 1008)

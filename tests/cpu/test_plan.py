@@ -11,10 +11,10 @@ import pytest
 from deep_gemm import override
 from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, forced, select
 from deep_gemm.config.cost_model import early_blocks
-from deep_gemm.config.smem_plan import plan as smem_plan
+from deep_gemm.config.shared_storage import shared_storage as smem_plan
 from deep_gemm.jit import driver, launch
 from deep_gemm.kernels import plan
-from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands
+from deep_gemm.kernels.gemm_sm90 import GemmParams
 from deep_gemm.problem import GemmProblem
 
 from .config_kit import FORMS, H200, sized
@@ -26,7 +26,7 @@ ENCODE = ctypes.CFUNCTYPE(
     INT, PTR, INT, ctypes.c_uint32, PTR, PTR, PTR, PTR, PTR, INT, INT, INT, INT
 )
 REPLACE = ctypes.CFUNCTYPE(INT, PTR, PTR)
-SPLIT = GemmConfig(TileConfig(64, 8, 1), 1, 1, 12, StoreConfig(64, 8, 1), 4, swapped=True)
+SPLIT = GemmConfig(TileConfig(64, 8, 1), 1, 1, 12, StoreConfig(64, 8, 1), 4, swap_ab=True)
 TWO_PARTS = GemmConfig(TileConfig(128, 136, 2), 1, 1, 5, StoreConfig(64, 136, 1))
 
 
@@ -81,7 +81,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
 
 def planned(m: int, n: int, k: int, static_b: bool = False) -> plan.LaunchPlan:
     problem = GemmProblem.block_scaled(m, n, k, static_b)
-    operands = Operands(m, n, k, k, k, n, (1, m, 0), (1, 1, 0))
+    operands = GemmLayout(m, n, k, k, k, n, (1, m, 0), (1, 1, 0))
     return plan.LaunchPlan(problem, operands, 0)
 
 
@@ -139,7 +139,7 @@ def test_both_maps_of_b_and_of_d_follow_their_address(seen: Seen) -> None:
 
 def test_c_and_the_factors_are_those_of_each_launch(seen: Seen) -> None:
     problem = sized("unit_scaled_read", 5, 4096, 7168)
-    operands = Operands(5, 4096, 7168, 7168, 7168, 4096, (1, 0, 0), (2, 0, 0), 4104)
+    operands = GemmLayout(5, 4096, 7168, 7168, 7168, 4096, (1, 0, 0), (2, 0, 0), 4104)
     made = plan.LaunchPlan(problem, operands, 0)
     launch_at(made, others=(0x2000, 0x4000, 0x6000), factors=(-1.5, 0.25))
     _, params = seen.launches[-1]
@@ -156,10 +156,10 @@ def test_c_and_the_factors_are_those_of_each_launch(seen: Seen) -> None:
 def test_every_form_has_a_plan(seen: Seen, form: str) -> None:
     for m, n, k in ((5, 576, 7168), (300, 4096, 512)):
         problem = sized(form, m, n, k)
-        made = plan.LaunchPlan(problem, Operands(m, n, k, k, k, n, (1, m, 0), (1, 1, 0), n), 0)
-        assert made.config == select(problem, H200) and made.config.form == problem.form
+        made = plan.LaunchPlan(problem, GemmLayout(m, n, k, k, k, n, (1, m, 0), (1, 1, 0), n), 0)
+        assert made.config == select(problem, H200) and made.config.variant == problem.variant
         geometry, params = launched(made, seen)
-        assert geometry.gridDimX % made.config.cluster == 0
+        assert geometry.gridDimX % made.config.cluster_size == 0
         assert geometry.sharedMemBytes == smem_plan(made.config).total
         maps = {getattr(GemmParams, name).offset for name in ("map_a", "map_b", "map_d")}
         assert maps <= set(seen.encoded)
@@ -176,7 +176,7 @@ def test_a_launch_has_the_geometry_of_the_choice(
     geometry, params = launched(made, seen)
     assert geometry.blockDimX == made.config.tile.threads
     assert geometry.sharedMemBytes == smem_plan(made.config).total
-    assert 0 < geometry.gridDimX <= 132 and geometry.gridDimX % made.config.cluster == 0
+    assert 0 < geometry.gridDimX <= 132 and geometry.gridDimX % made.config.cluster_size == 0
     assert (params.m, params.n, params.k) == (m, n, k)
 
 

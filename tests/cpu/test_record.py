@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from deep_gemm.bench import record, summary, timing
+from deep_gemm.bench.grouped_suite import GROUPED_SUITES
+from deep_gemm.bench.suites import SUITES
 from deep_gemm.problem import GemmProblem
-from deep_gemm.testing import record, summary, timing
-from deep_gemm.testing.grouped_suite import GROUPED_SUITES
-from deep_gemm.testing.suites import SUITES
 
 from .script_kit import load_script
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from deep_gemm import reference
-from deep_gemm.quant.recipe import BLOCK_128X128, ROW_1X128
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, ROW_1X128
 from deep_gemm.reference import float64_gemm_nt
 from deep_gemm.testing import problems
 from deep_gemm.testing.numerics import (

@@ -10,11 +10,12 @@ import torch
 
 import deep_gemm
 from deep_gemm import ArgumentError, UnsupportedError
+from deep_gemm.dispatch import gemm
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
-from deep_gemm.gemm import gemm
-from deep_gemm.problem import GemmProblem
-from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
-from deep_gemm.request import Options, Tensors, problem_of
+from deep_gemm.problem import CMode, GemmProblem
+from deep_gemm.problem.from_tensors import problem_of
+from deep_gemm.problem.request import Options, Tensors
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
 from deep_gemm.testing import problems
 from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound_of
 
@@ -100,7 +101,7 @@ def test_alpha_and_beta_with_c_apart_and_in_place(form, alpha, beta, rng):
     for d, in_place in product(outputs(form[0], *form[2:4]), (False, True)):
         if d == INT32 and (alpha, beta) != (1.0, 1.0):
             continue
-        problem = asked(form, d, addend="read")
+        problem = asked(form, d, c_mode=CMode.READ)
         drawn = problems.make(problem, generator=rng, in_place=in_place)
         kept = None if in_place else drawn.tensors.c.clone()
         check(problem, drawn, alpha, beta)
@@ -108,7 +109,7 @@ def test_alpha_and_beta_with_c_apart_and_in_place(form, alpha, beta, rng):
 
 
 def test_how_c_is_added():
-    problem = asked(SOME[4], FP32, addend="read")
+    problem = asked(SOME[4], FP32, c_mode=CMode.READ)
     tensors = problems.make(problem, in_place=True).tensors
     apart = tensors._replace(c=tensors.c.clone())
     narrow = problems.make(replace(problem, d_dtype=BF16), in_place=True).tensors
@@ -125,7 +126,7 @@ def test_how_c_is_added():
 
 @some
 def test_c_is_not_read_where_beta_is_zero(form, rng):
-    problem = asked(form, BF16, addend="read")
+    problem = asked(form, BF16, c_mode=CMode.READ)
     drawn = problems.make(problem, generator=rng)
     drawn.tensors.c.fill_(torch.nan)
     out = deep_gemm.matmul(**problems.arguments(problem, drawn.tensors), beta=0).clone()
@@ -394,7 +395,7 @@ def test_outputs_that_are_refused_stay_as_they_are(arguments, message):
 def test_no_k_gives_beta_c(form, in_place, rng):
     for d in outputs(form[0], *form[2:4]):
         beta = 1.0 if d == INT32 else -0.5
-        problem = asked(form, d, (5, 8, 0), addend="read")
+        problem = asked(form, d, (5, 8, 0), c_mode=CMode.READ)
         drawn = problems.make(problem, generator=rng, in_place=in_place)
         drawn.tensors.c.copy_(torch.randint(2**24, 2**30, (5, 8)))  # beyond float32, for INT32
         wanted = (drawn.tensors.c.double() * beta).to(d.torch)
@@ -408,7 +409,7 @@ def test_no_k_gives_beta_c(form, in_place, rng):
 @some
 @pytest.mark.parametrize("m, n", [(0, 8), (8, 0), (0, 0)])
 def test_no_rows_or_no_columns_do_nothing(form, m, n, rng):
-    problem = asked(form, BF16, (m, n, 256), addend="read")
+    problem = asked(form, BF16, (m, n, 256), c_mode=CMode.READ)
     t = problems.make(problem, generator=rng).tensors
     gemm(t, Options("auto", not problem.promoted), 2.0, 0.5)
     assert t.d.shape == (m, n)

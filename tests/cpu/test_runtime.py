@@ -11,8 +11,8 @@ import deep_gemm
 from deep_gemm import ArgumentError, UnsupportedError, runtime, settings
 from deep_gemm.dtypes import FP32
 from deep_gemm.kernels import group_maps, plan
-from deep_gemm.problem import GemmProblem, Grouping
-from deep_gemm.quant.recipe import ROW_1X128
+from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind
+from deep_gemm.problem.scale_recipe import ROW_1X128
 
 from .config_kit import H200
 
@@ -70,8 +70,8 @@ def test_warmup_loads_what_groups_along_k_need_besides(monkeypatch):
     monkeypatch.setattr(plan, "load", lambda config, index: loaded.append(config))
     monkeypatch.setattr(group_maps, "load", lambda problem, index: loaded.append(problem))
     rows = GemmProblem.block_scaled(0, 0, 0)
-    rows = replace(rows, d_dtype=FP32, scale_b=ROW_1X128, addend="reduce")
-    for grouping, others in ((Grouping("k", 4), 1), (None, 0)):
+    rows = replace(rows, d_dtype=FP32, scale_b=ROW_1X128, c_mode=CMode.REDUCE)
+    for grouping, others in ((Grouping(GroupKind.ALONG_K, 4), 1), (None, 0)):
         like = replace(rows, grouping=grouping)
         configs = deep_gemm.warmup([512], 1024, 4096, 0, like=like)
         assert configs == loaded[: len(configs)] and len(loaded) == len(configs) + others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deep_gemm.testing.section import Section
+from deep_gemm.bench.section import Section
 
 TEXT = "Before.\n<!-- a: begin -->\nold\n<!-- a: end -->\nAfter.\n"
 

@@ -15,9 +15,10 @@ from functools import cache
 
 import pytest
 
-from deep_gemm.config import reasons
+from deep_gemm.config import violations
 from deep_gemm.config.raster import Edge
-from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_params
+from deep_gemm.kernels.gemm_sm90 import GemmParams, fill_params
+from deep_gemm.problem import CMode, Mainloop, Major
 
 from .config_kit import FORMS, H200, config_of
 from .host_kit import cases_of, compile_host, launch_numbers, map_numbers, walk_of
@@ -60,7 +61,7 @@ OF_FORM_SWAPPED = {
 
 def legal(form, shapes, **rest):
     made = (config_of(*shape, form=FORMS[form], **rest) for shape in shapes)
-    return [config for config in made if not reasons(config, H200)]
+    return [config for config in made if not violations(config, H200)]
 
 
 def configs_of(index, form):
@@ -82,9 +83,11 @@ def configs_of(index, form):
 CONFIGS = {form: configs_of(index, form) for index, form in enumerate(FORMS)}
 EVERY = [config for configs in CONFIGS.values() for config in configs]
 # Pieces that do not come out even: what two CTAs own is stored by both.
-UNEVEN = [config for config in EVERY if config.tile.block_n % config.piece_n]
+UNEVEN = [config for config in EVERY if config.tile.block_n % config.reduce_mma_n]
 # Those that add to D with their store alone.
-ADDING = [c for c in EVERY if c.form.addend == "reduce" and not c.swapped and c.split_k == 1]
+ADDING = [
+    c for c in EVERY if c.variant.c_mode is CMode.REDUCE and not c.tile.swap_ab and c.split_k == 1
+]
 NO_GROUPS = (0,) * 6
 SLOTS = 3  # clusters at once, as far as the order of tiles goes
 HALVES = EVERY[::2], EVERY[1::2]  # each a program, compiled at the same time
@@ -93,16 +96,16 @@ HALVES = EVERY[::2], EVERY[1::2]  # each a program, compiled at the same time
 def shapes_of(config):
     """Problems of one tile that is hardly there, of one that is not whole, and of several."""
     chance = random.Random(config.name)
-    tile, step = config.tile, config.form.block_k * config.split_k
+    tile, step = config.tile, config.variant.block_k * config.split_k
     rows, columns = tile.block_m * config.cluster_m, tile.block_n * config.cluster_n
     for extents, parts in (
         ((chance.randint(1, 8), 8), 1),
         ((chance.randint(rows // 2, rows + 9), columns - 8 * chance.randint(0, 1)), 2),
         ((chance.randint(1, 80), (columns + 8 * chance.randint(1, 9)) * tile.at_once), 3),
     ):
-        m, n = extents[::-1] if config.swapped else extents
+        m, n = extents[::-1] if config.tile.swap_ab else extents
         n = -(-n // 8) * 8
-        m -= chance.randint(0, 7) if config.swapped else 0
+        m -= chance.randint(0, 7) if config.tile.swap_ab else 0
         most = min(parts, config.num_stages // tile.at_once)
         yield m, n, step * most - chance.randint(0, step - 1)
     yield from edged(config, chance)
@@ -136,7 +139,7 @@ def simulated(tmp_path_factory):
         lines = [
             (HALVES[half].index(config), *line_of(config, shape, variant, in_place))
             for variant, shape in enumerate(shapes_of(config))
-            for in_place in ((0, 1) if config.form.addend == "read" else (0,))
+            for in_place in ((0, 1) if config.variant.c_mode is CMode.READ else (0,))
         ]
         rows = runs[half]("\n".join(" ".join(map(str, line)) for line in lines))
         assert len(rows) == len(lines)
@@ -147,9 +150,9 @@ def simulated(tmp_path_factory):
 
 def line_of(config, shape, variant, in_place):
     m, n, k = shape
-    form = config.form
-    strides = (m if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
-    operands = Operands(m, n, k, *strides, n)
+    form = config.variant
+    strides = (m if form.a_major is Major.MN else k), (n if form.b_major is Major.MN else k)
+    operands = GemmLayout(m, n, k, *strides, n)
     walk = walk_of(config, m, n, k, SLOTS)
     params = GemmParams()
     clusters = -(-walk.clusters // config.tile.at_once)
@@ -165,24 +168,24 @@ def line_of(config, shape, variant, in_place):
 
 def test_every_form_goes_through_every_kind_of_tile_it_allows():
     for form, configs in CONFIGS.items():
-        plain = [c for c in configs if not c.swapped]
+        plain = [c for c in configs if not c.tile.swap_ab]
         assert {c.split_k > 1 for c in plain} == {False, True}, form
         # "rows" has neither; boxes of 64 rows cannot always be halved.
-        if FORMS[form].promotion != "rows":
-            assert {c.split_k > 1 for c in configs if c.swapped} == {False, True}, form
+        if FORMS[form].mainloop is not Mainloop.SCALED_1D1D:
+            assert {c.split_k > 1 for c in configs if c.tile.swap_ab} == {False, True}, form
             assert {c.tile.waves > 1 for c in plain} == {False, True}, form
-        direct = FORMS[form].promotion == "none"
+        direct = FORMS[form].mainloop is Mainloop.DIRECT
         assert (sum(c.tile.ping_pong for c in plain) == len(PING_PONG)) == direct, form
-    turns = {(c.tile.waves, c.form.scaled) for c in EVERY if c.tile.ping_pong}
+    turns = {(c.tile.waves, c.variant.scaled) for c in EVERY if c.tile.ping_pong}
     assert turns == {(1, False), (1, True), (2, False), (2, True)}
     for promotion in ("none", "unit", "block", "rows"):
-        of = [c for c in EVERY if c.form.promotion == promotion]
+        of = [c for c in EVERY if c.variant.promotion == promotion]
         assert {c.multicast > 1 for c in of} == {False, True}
         assert {(c.cluster_m, c.cluster_n) for c in of} == {(1, 1), (1, 2), (2, 1)}, promotion
     assert {c.partials for c in EVERY} == {0, 1, 2}
-    assert {c.extra_n for c in EVERY} >= {0, 8, 16, 32, 64}
-    assert {c.swapped for c in UNEVEN} == {False, True}
-    assert {c.extra_n > 0 for c in UNEVEN if not c.swapped} == {False, True}
+    assert {c.n_tail for c in EVERY} >= {0, 8, 16, 32, 64}
+    assert {c.tile.swap_ab for c in UNEVEN} == {False, True}
+    assert {c.n_tail > 0 for c in UNEVEN if not c.tile.swap_ab} == {False, True}
     shared = {(c.majors, c.cluster_m, c.cluster_n) for c in EVERY if "mn" in c.majors}
     assert {(("mn", "mn"), 2, 1), (("mn", "mn"), 1, 2), (("k", "mn"), 2, 1)} <= shared
 

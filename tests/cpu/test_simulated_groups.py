@@ -13,12 +13,12 @@ from functools import cache
 
 import pytest
 
-from deep_gemm.config import GemmConfig, reasons
-from deep_gemm.config.legality import misfits
+from deep_gemm.config import GemmConfig
+from deep_gemm.config.legality import problem_conflicts
 from deep_gemm.config.raster import raster
 from deep_gemm.dtypes import FP32
 from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_groups, fill_params
-from deep_gemm.problem import GemmProblem, Grouping
+from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind, Major
 
 from .config_kit import H200, TEMPLATES, config_of
 from .group_kit import Case, meaning, up
@@ -90,13 +90,13 @@ TILES = {
     ("k", "bf16_turned_fp32"): ((256, 112), (64, 128, 2), (128, 128, 1, 2, 1, P)),
     ("k", "bf16_turned_fp32_reduce"): ((128, 128, 1, 1, 2), (128, 192, 1, 1, 1, P)),
 }
-PLAIN = replace(TEMPLATES["bf16_turned_fp32_read"], addend="none")
+PLAIN = replace(TEMPLATES["bf16_turned_fp32_read"], c_mode=CMode.NONE)
 OWN = {
-    "unit_scaled": replace(TEMPLATES["unit_scaled_read"], addend="none"),
+    "unit_scaled": replace(TEMPLATES["unit_scaled_read"], c_mode=CMode.NONE),
     "bf16_turned": replace(PLAIN, d_dtype=TEMPLATES["bf16"].d_dtype),
     "rows_fp32": replace(TEMPLATES["rows"], d_dtype=FP32),
     "bf16_turned_fp32": PLAIN,
-    "bf16_turned_fp32_reduce": replace(PLAIN, addend="reduce"),
+    "bf16_turned_fp32_reduce": replace(PLAIN, c_mode=CMode.REDUCE),
 }
 SLOTS = 3  # clusters at once, as far as the order of tiles goes
 
@@ -116,7 +116,7 @@ def simulated_of(kind: str, form: str, tile: tuple) -> Simulated:
     if isinstance(tile[-1], dict):
         *shape, rest = tile
     config = config_of(*shape, form=template.form, **rest)
-    assert not reasons(config, H200), (config.name, reasons(config, H200))
+    assert not violations(config, H200), (config.name, violations(config, H200))
     return Simulated(template, config, kind)
 
 
@@ -132,9 +132,9 @@ def labels_of(one: Simulated, chance: random.Random, alignment: int, groups: int
     """Blocks of every group, and of none; ended by padding, of which some is half a block."""
     config = one.config
     found: list[int] = []
-    sharers = config.cluster_n if config.swapped else config.cluster_m
+    sharers = config.cluster_n if config.tile.swap_ab else config.cluster_m
     # Here a CTA keeps the sums, or scales, of one tile: those of a cluster are then of one group.
-    alone = config.split_k > 1 or config.form.scaled
+    alone = config.split_k > 1 or config.variant.scaled
     blocks = max(1, config.tokens * sharers // alignment) if alone else 1
     for _ in range(-(-5 // blocks)):
         group = chance.choice([-1, groups, *range(groups), *range(groups)])
@@ -155,32 +155,32 @@ def ends_of(chance: random.Random, alignment: int, most: int) -> list[int]:
 def case_of(one: Simulated, variant: int, chance: random.Random) -> Case:
     """Return groups of the kind for a kernel: few, and of a few tiles."""
     config, kind = one.config, one.kind
-    sharers = config.cluster_n if config.swapped else config.cluster_m
+    sharers = config.cluster_n if config.tile.swap_ab else config.cluster_m
     together = config.tokens * sharers
     groups, rows, of = chance.choice([2, 3]), chance.randint(1, together + 9), []
     alignment = chance.choice([1, 8, 64, 100, 128])
-    if kind == "labels":
+    if kind is GroupKind.LABELS:
         alignment = 128 if config.tokens > 64 or variant else 64
         of = labels_of(one, chance, alignment, groups)
         rows = len(of)
-    elif kind == "offsets":
+    elif kind is GroupKind.OFFSETS:
         groups = 4
         of = ends_of(chance, alignment, together + 9)
         rows = max(1, of[-1] + chance.choice([-7, 0, 3, 70]))
-    elif kind == "masked":
+    elif kind is GroupKind.MASKED:
         counts = [0, -1, 1, rows // 2, rows, rows + 3]
         of = [chance.choice(counts) for _ in range(groups)]
-    elif kind == "k":
+    elif kind is GroupKind.ALONG_K:
         groups = 4
-        step = 16 if config.form.a.bytes == 1 else chance.choice([1, 8])
-        most = config.form.block_k * min(2, config.num_stages // config.tile.at_once)
+        step = 16 if config.variant.a.bytes == 1 else chance.choice([1, 8])
+        most = config.variant.block_k * min(2, config.num_stages // config.tile.at_once)
         of = [step * chance.randint(0, most // step) for _ in range(groups)]
         of[variant] = 0
     return Case(
         kind=kind,
         tile=config.tokens,
         sharers=sharers,
-        swapped=config.swapped,
+        swapped=config.tile.swap_ab,
         weights=1 + (variant > 0),
         band=1,
         band_on_m=False,
@@ -188,7 +188,9 @@ def case_of(one: Simulated, variant: int, chance: random.Random) -> Case:
         groups=groups,
         rows=rows,
         alignment=alignment,
-        clears=chance.random() < 0.5 if kind != "k" else config.form.addend == "none",
+        clears=chance.random() < 0.5
+        if kind is not GroupKind.ALONG_K
+        else config.variant.c_mode is CMode.NONE,
         of=tuple(of),
     )
 
@@ -210,13 +212,13 @@ def fates_of(case: Case) -> list[tuple[int, int]]:
 def clusters_of(one: Simulated, case: Case, blocks: int, turns: bool) -> int:
     """Return how many clusters a launch has, so that the stages hold all that a CTA multiplies."""
     config, together = one.config, case.tile * case.sharers
-    if case.kind == "labels":
+    if case.kind is GroupKind.LABELS:
         tiles = -(-case.rows // together)
     else:
         most = [(max(rows.stored) + 1 - min(rows.stored)) for rows in meaning(case).values()]
         tiles = sum(-(-rows // together) for rows in most)
     each = config.tile.at_once
-    lone = config.form.scaled or config.split_k > 1 or each > 1
+    lone = config.variant.scaled or config.split_k > 1 or each > 1
     if turns and not lone and 2 * blocks <= config.num_stages:
         each = 2
     return max(1, -(-tiles * case.weights // each))
@@ -224,27 +226,27 @@ def clusters_of(one: Simulated, case: Case, blocks: int, turns: bool) -> int:
 
 def line_of(one: Simulated, variant: int) -> tuple[int, ...]:
     """Return a launch as host/kernel.cpp reads it, but for the index."""
-    config, form = one.config, one.config.form
+    config, form = one.config, one.config.variant
     chance = random.Random(f"{config.name} {variant}")
     case = case_of(one, variant, chance)
     across = (
         config.cluster_m * config.tile.block_m
-        if config.swapped
+        if config.tile.swap_ab
         else (config.cluster_n * config.tile.block_n)
     )
     n = up((case.weights - 1) * across + chance.randint(1, across), 8)
-    doubled = case.kind == "labels" and case.sharers > 1
+    doubled = case.kind is GroupKind.LABELS and case.sharers > 1
     parts = config.num_stages // (config.tile.at_once * (1 + doubled))
     step = form.block_k * config.split_k
     k = step * max(1, min(parts, 1 + variant)) - 16 * chance.randint(0, 3)
-    k = sum(case.of) + chance.choice([0, 48]) if case.kind == "k" else k
+    k = sum(case.of) + chance.choice([0, 48]) if case.kind is GroupKind.ALONG_K else k
     grouping = Grouping(case.kind, case.groups, case.alignment, 0, case.clears)
     problem = replace(one.template, m=case.rows, n=n, k=k, grouping=grouping)
-    assert not misfits(config, problem)
+    assert not problem_conflicts(config, problem)
     operands = operands_of(case, form, n, k)
     walk = raster(problem, config, SLOTS)
     blocks = -(-k // step) * (1 + doubled)
-    clusters = clusters_of(one, case, blocks, variant == 2 and case.kind != "k")
+    clusters = clusters_of(one, case, blocks, variant == 2 and case.kind is not GroupKind.ALONG_K)
     params = GemmParams()
     fill_params(params, config, operands, walk, 0)
     fill_groups(params, grouping, case.rows, form.addend)
@@ -260,11 +262,11 @@ def line_of(one: Simulated, variant: int) -> tuple[int, ...]:
 
 
 def operands_of(case: Case, form, n: int, k: int) -> Operands:
-    strides = (case.rows if form.a_major == "mn" else k), (n if form.b_major == "mn" else k)
+    strides = (case.rows if form.a_major is Major.MN else k), (n if form.b_major is Major.MN else k)
     of_a = case.rows * k if case.kind in ("masked", "batched") else 0
-    of_b = n * k if case.kind != "k" else 0
+    of_b = n * k if case.kind is not GroupKind.ALONG_K else 0
     of_d = case.rows * n if case.kind in ("masked", "batched", "k") else 0
-    return Operands(
+    return GemmLayout(
         case.rows, n, k, *strides, n, groups=case.groups, group_strides=(of_a, of_b, of_d)
     )
 
@@ -299,7 +301,7 @@ def simulated(tmp_path_factory):
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: one.config.name)
 def test_every_row_is_its_groups_product_or_zeros_or_stays(one, simulated):
-    uneven = one.config.tile.block_n % one.config.piece_n
+    uneven = one.config.tile.block_n % one.config.reduce_mma_n
     for wrong, missing, repeated, beyond, owed, *others in simulated(one):
         *refused, spoilt, _, needless = others
         assert (wrong, missing, spoilt) == (0, 0, 0)

@@ -11,15 +11,16 @@ from typing import Any, cast
 import pytest
 import torch
 
+from deep_gemm.bench import dense_suite, grouped_suite, suite, summary
+from deep_gemm.bench.grouped_suite import GROUPED_SUITES, Shape
+from deep_gemm.bench.record import row_key
+from deep_gemm.bench.suites import SUITES, WGRAD
 from deep_gemm.cli import bench
 from deep_gemm.config import by_name
 from deep_gemm.errors import CompileError
 from deep_gemm.problem import GemmProblem
-from deep_gemm.request import Options, Tensors, problem_of
-from deep_gemm.testing import dense_suite, grouped_suite, suite, summary
-from deep_gemm.testing.grouped_suite import GROUPED_SUITES, Shape
-from deep_gemm.testing.record import row_key
-from deep_gemm.testing.suites import SUITES, WGRAD
+from deep_gemm.problem.from_tensors import problem_of
+from deep_gemm.problem.request import Options, Tensors
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = by_name("h200")

@@ -14,7 +14,7 @@ import torch
 import deep_gemm
 from deep_gemm import config, reference, settings
 from deep_gemm.config import GemmConfig, StoreConfig, TileConfig
-from deep_gemm.config.candidates import complete
+from deep_gemm.config.candidates import finalize
 from deep_gemm.kernels import plan
 from deep_gemm.problem import GemmProblem
 from deep_gemm.testing import poison, problems
@@ -84,17 +84,17 @@ def configuration(
 ) -> GemmConfig:
     """Return a configuration, legal or not, with its store path; 0 stages: as many as fit."""
     tile, unknown = TileConfig(block_m, block_n, warpgroups), StoreConfig(0, 0, 0)
-    whole = complete(GemmConfig(tile, *cluster, 0, unknown, **rest), H200)
+    whole = finalize(GemmConfig(tile, *cluster, 0, unknown, **rest), H200)
     return replace(whole, num_stages=stages) if stages else whole
 
 
 PLAIN = configuration(128, 64, 2)
 SPLIT = configuration(64, 96, 1, cluster=(2, 1), split_k=2)
 SPLIT_WIDE = configuration(128, 128, 2, split_k=2)
-SWAPPED = configuration(64, 32, 1, swapped=True)
-SWAPPED_SPLIT = configuration(64, 16, 1, swapped=True, split_k=4)
-SWAPPED_SPLIT_NARROW = configuration(64, 8, 1, swapped=True, split_k=8)
-SWAPPED_SPLIT_TALL = configuration(128, 32, 2, swapped=True, split_k=2)
+SWAPPED = configuration(64, 32, 1, swap_ab=True)
+SWAPPED_SPLIT = configuration(64, 16, 1, swap_ab=True, split_k=4)
+SWAPPED_SPLIT_NARROW = configuration(64, 8, 1, swap_ab=True, split_k=8)
+SWAPPED_SPLIT_TALL = configuration(128, 32, 2, swap_ab=True, split_k=2)
 FORCED = (SWAPPED_SPLIT, SWAPPED_SPLIT_NARROW, SWAPPED_SPLIT_TALL, SPLIT, SPLIT_WIDE)
 
 

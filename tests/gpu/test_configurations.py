@@ -13,8 +13,8 @@ import deep_gemm
 from deep_gemm import config, reference
 from deep_gemm.config import GemmConfig, StoreConfig
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
-from deep_gemm.problem import GemmProblem
-from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, ROW_1X128
+from deep_gemm.problem import CMode, GemmProblem
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, ROW_1X128
 from deep_gemm.testing import poison, problems
 from deep_gemm.testing.numerics import (
     Judged,
@@ -82,7 +82,7 @@ SLABS = (
     replace(SWAPPED, store=StoreConfig(64, 32, 2)),
     replace(configuration(192, 64, 3), store=StoreConfig(16, 16, 3)),
     replace(configuration(256, 128, 2), store=StoreConfig(64, 64, 1)),
-    replace(configuration(256, 32, 2, swapped=True), store=StoreConfig(64, 32, 1)),
+    replace(configuration(256, 32, 2, swap_ab=True), store=StoreConfig(64, 32, 1)),
 )
 
 
@@ -104,7 +104,9 @@ def unusual():
     yield from SLABS
 
 
-LEGAL = (c for c in (*config.candidates(H200), *FORCED, *unusual()) if not config.reasons(c, H200))
+LEGAL = (
+    c for c in (*config.candidates(H200), *FORCED, *unusual()) if not config.violations(c, H200)
+)
 CONFIGS = tuple(dict.fromkeys(LEGAL))
 
 # --- forms --------------------------------------------------------------------------------------
@@ -120,26 +122,26 @@ def template(*fields: object, **rest: object) -> GemmProblem:
 
 # All candidates of these; of forms beyond them, which differ in one step, every few.
 FORMS = {
-    "block fp32 read": template(E4M3, E4M3, FP32, *BLOCKS, addend="read"),
-    "rows fp32 reduce": template(E4M3, E4M3, FP32, *ROWS, addend="reduce"),
+    "block fp32 read": template(E4M3, E4M3, FP32, *BLOCKS, c_mode=CMode.READ),
+    "rows fp32 reduce": template(E4M3, E4M3, FP32, *ROWS, c_mode=CMode.REDUCE),
     "unit": template(E4M3, E5M2, BF16, *NONE),
     "vectors, not promoted": template(E4M3, E4M3, BF16, *VECTORS, promoted=False),
     "int8": template(INT8, INT8, INT32, *NONE),
     "bf16": template(BF16, BF16, BF16, *NONE),
     "bf16 turned, fp32 read": template(BF16, BF16, FP32, *NONE, True, "mn", "mn", "read"),
-    "fp16 read": template(FP16, FP16, FP16, *NONE, addend="read"),
+    "fp16 read": template(FP16, FP16, FP16, *NONE, c_mode=CMode.READ),
 }
 FEW_OF_FORMS = {
-    "block fp16 read": template(E5M2, E4M3, FP16, *BLOCKS, addend="read"),
-    "block fp32 reduce": template(E4M3, E4M3, FP32, *BLOCKS, addend="reduce"),
+    "block fp16 read": template(E5M2, E4M3, FP16, *BLOCKS, c_mode=CMode.READ),
+    "block fp32 reduce": template(E4M3, E4M3, FP32, *BLOCKS, c_mode=CMode.REDUCE),
     "rows": template(E5M2, E5M2, BF16, *ROWS),
-    "rows fp16 read": template(E4M3, E4M3, FP16, *ROWS, addend="read"),
-    "unit vectors fp32 reduce": template(E4M3, E4M3, FP32, *VECTORS, addend="reduce"),
-    "unit vectors fp16 read": template(E4M3, E4M3, FP16, *VECTORS, addend="read"),
-    "int8 reduce": template(INT8, INT8, INT32, *NONE, addend="reduce"),
-    "int8 read": template(INT8, INT8, INT32, *NONE, addend="read"),
-    "int8 vectors read": template(INT8, INT8, BF16, *VECTORS, addend="read"),
-    "int8 vectors fp32 reduce": template(INT8, INT8, FP32, *VECTORS, addend="reduce"),
+    "rows fp16 read": template(E4M3, E4M3, FP16, *ROWS, c_mode=CMode.READ),
+    "unit vectors fp32 reduce": template(E4M3, E4M3, FP32, *VECTORS, c_mode=CMode.REDUCE),
+    "unit vectors fp16 read": template(E4M3, E4M3, FP16, *VECTORS, c_mode=CMode.READ),
+    "int8 reduce": template(INT8, INT8, INT32, *NONE, c_mode=CMode.REDUCE),
+    "int8 read": template(INT8, INT8, INT32, *NONE, c_mode=CMode.READ),
+    "int8 vectors read": template(INT8, INT8, BF16, *VECTORS, c_mode=CMode.READ),
+    "int8 vectors fp32 reduce": template(INT8, INT8, FP32, *VECTORS, c_mode=CMode.REDUCE),
     "fp16 A turned, fp32 reduce": template(FP16, FP16, FP32, *NONE, True, "mn", "k", "reduce"),
     "bf16 B turned, read": template(BF16, BF16, BF16, *NONE, True, "k", "mn", "read"),
 }
@@ -152,7 +154,7 @@ def pairs():
     """Yield forms with their configurations."""
     for forms, step in ((FORMS, 1), (FEW_OF_FORMS, STEP)):
         for name, problem in forms.items():
-            for one in config.candidates(H200, problem.form)[::step]:
+            for one in config.candidates(H200, problem.variant)[::step]:
                 yield name, one
 
 
@@ -185,7 +187,7 @@ def cases(form: str, run_seed: int) -> tuple[Case, ...]:
 
 def case(problem: GemmProblem, exact: bool, rng: torch.Generator) -> Case:
     """Return one, its scales strided, its rows and those of C and D padded; C in turn in place."""
-    layout = "flat_strided" if problem.form.scaled else "strided_view"
+    layout = "flat_strided" if problem.variant.scaled else "strided_view"
     integer = problem.d_dtype == INT32
     # In place and with beta 1, sums of 4-byte elements are added by the store.
     in_place = not exact and not integer
@@ -199,11 +201,11 @@ def case(problem: GemmProblem, exact: bool, rng: torch.Generator) -> Case:
         exact=exact,
     )
     alpha = 1.0 if integer else -1.5
-    beta = 0.5 if problem.addend == "read" and not integer else 1.0
+    beta = 0.5 if problem.c_mode is CMode.READ and not integer else 1.0
     t = drawn.tensors
     judged = reference_and_bound_of(problem, t, alpha, beta, exact_products=exact)
     wanted = None
-    if exact or problem.form.integer:
+    if exact or problem.variant.integer:
         wanted = torch.empty_like(t.d)
         reference.gemm(problem, t._replace(d=wanted), alpha, beta)
     return Case(problem, alpha, beta, drawn, t.d.clone(), judged, wanted)
@@ -242,7 +244,7 @@ def test_every_configuration_of_a_form(form, forced, run_seed, kernels_of_forms)
                 assert_bitwise_equal(out, one.exact, "GPU and backend")
         # One cluster walks all tiles; B, where static, is read early.
         first = out.clone()
-        with deep_gemm.override(num_sms=forced.cluster):
+        with deep_gemm.override(num_sms=forced.cluster_size):
             assert_bitwise_equal(outcome(one, static_b=True), first, "one cluster")
 
 
@@ -262,6 +264,6 @@ def test_every_configuration(forced, seed, every_kernel):
                 out = run(problem)
                 judge(problem, out)
                 # One cluster walks all tiles; B, where static, is read early.
-                with deep_gemm.override(num_sms=forced.cluster):
+                with deep_gemm.override(num_sms=forced.cluster_size):
                     assert_bitwise_equal(run(problem), out, "one cluster")
                     assert_bitwise_equal(run(problem, static_b=True), out, "static B")

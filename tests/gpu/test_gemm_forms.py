@@ -14,9 +14,10 @@ import torch
 import deep_gemm
 from deep_gemm import config, reference
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
-from deep_gemm.problem import GemmProblem
-from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
-from deep_gemm.request import Options, Tensors, problem_of
+from deep_gemm.problem import CMode, GemmProblem, Major
+from deep_gemm.problem.from_tensors import problem_of
+from deep_gemm.problem.request import Options, Tensors
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
 from deep_gemm.testing import poison, problems
 from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound_of
 
@@ -57,7 +58,7 @@ def choices(a, b, scales, promoted, outputs) -> list[GemmProblem]:
         for d, addend, majors in product(
             outputs, ("none", "read", "reduce"), MAJORS if a.bytes == 2 else MAJORS[:1]
         )
-        if addend != "reduce" or d.bytes == 4
+        if c_mode is not CMode.REDUCE or d.bytes == 4
     ]
 
 
@@ -87,10 +88,10 @@ def cases(form: GemmProblem, random: Random) -> Iterator[Case]:
             a_major, b_major = random.choice(MAJORS)
             problem = replace(problem, a_major=a_major, b_major=b_major)
         exact_output = form.d_dtype == INT32
-        in_place = form.addend == "read" and not exact_output and random.random() < 0.5
+        in_place = form.c_mode is CMode.READ and not exact_output and random.random() < 0.5
         # In place and with beta 1, 4-byte elements are reduced.
-        halved = form.addend == "read" and in_place and form.d_dtype.bytes == 4
-        free = form.addend == "read" and not exact_output
+        halved = form.c_mode is CMode.READ and in_place and form.d_dtype.bytes == 4
+        free = form.c_mode is CMode.READ and not exact_output
         yield Case(
             problem,
             alpha=1.0 if exact_output else random.choice((1.0, -1.5)),
@@ -125,7 +126,7 @@ def check_drawn(case: Case, drawn: problems.Drawn) -> torch.Tensor:
     problem = meant(case, t)
     exact = case.drawing.get("exact", False)
     judged = reference_and_bound_of(problem, t, *factors, exact_products=exact)
-    wanted = on_backend(problem, t, *factors) if exact or problem.form.integer else None
+    wanted = on_backend(problem, t, *factors) if exact or problem.variant.integer else None
     out = call(case, t)
     drawn.check()
     report = compare(out, *judged)
@@ -188,8 +189,8 @@ FORMS = {
     "int8 vectors": template(INT8, INT8, BF16, *VECTOR_PAIR),
     "bf16": template(BF16, BF16, BF16, None, None),
     "fp16": template(FP16, FP16, FP32, None, None),
-    "bf16 turned": template(BF16, BF16, FP32, None, None, a_major="mn", b_major="mn"),
-    "e4m3 turned": template(E4M3, E4M3, BF16, *BLOCKS, a_major="mn", b_major="mn"),
+    "bf16 turned": template(BF16, BF16, FP32, None, None, a_major=Major.MN, b_major=Major.MN),
+    "e4m3 turned": template(E4M3, E4M3, BF16, *BLOCKS, a_major=Major.MN, b_major=Major.MN),
 }
 each = pytest.mark.parametrize("form", FORMS)
 # K is long and tiles are few, so it is split.
@@ -233,7 +234,7 @@ def test_any_number_of_sms(form, budget, seed):
 def test_capture_and_replay_with_changed_data(form, m, n, k, seed):
     rng = generator(seed)
     factors = (1.0, 1.0) if FORMS[form].d_dtype == INT32 else (-1.5, 0.5)
-    case = Case(sized(form, m, n, k, addend="read").problem, *factors, {})
+    case = Case(sized(form, m, n, k, c_mode=CMode.READ).problem, *factors, {})
     drawn = problems.make(case.problem, DEVICE, rng)
     t = drawn.tensors
     check_drawn(case, drawn)
@@ -291,7 +292,7 @@ def test_nan_in_a_row_of_b_stays_in_its_column(form, seed):
 @floating
 @pytest.mark.parametrize("in_place", [False, True])
 def test_nan_in_c_stays_in_its_element(form, in_place, seed):
-    case = sized(form, 33, 136, 1000, addend="read")
+    case = sized(form, 33, 136, 1000, c_mode=CMode.READ)
     drawn = problems.make(case.problem, DEVICE, generator(seed), in_place=in_place)
     t = drawn.tensors
     t.c[5, 9] = torch.nan
@@ -309,7 +310,7 @@ def test_zero_rows_give_exact_zeros_and_c_alone(form, seed):
     zeroed = drawn.tensors.a[4:6]
     zeroed.copy_(torch.zeros_like(zeroed))
     assert (check_drawn(case, drawn)[4:6] == 0).all()
-    case = sized(form, 33, 136, 1000, addend="read")
+    case = sized(form, 33, 136, 1000, c_mode=CMode.READ)
     drawn = problems.make(case.problem, DEVICE, generator(seed))
     zeroed = drawn.tensors.a[4:6]
     zeroed.copy_(torch.zeros_like(zeroed))

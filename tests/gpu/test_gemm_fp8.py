@@ -228,7 +228,7 @@ def test_twenty_repeats_give_the_same_bits(m, n, k, way, seed):
 
 # The configuration may change with M and the SMs there are; under one the bits may not.
 SAME_BITS = (PLAIN, SPLIT, SWAPPED, SWAPPED_SPLIT)
-BUDGETS = [(c, sms) for c in SAME_BITS for sms in (131, 7, 4, 2, 1) if sms >= c.cluster]
+BUDGETS = [(c, sms) for c in SAME_BITS for sms in (131, 7, 4, 2, 1) if sms >= c.cluster_size]
 
 
 @pytest.mark.parametrize("forced, num_sms", BUDGETS, ids=lambda x: getattr(x, "name", None))

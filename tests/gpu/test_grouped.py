@@ -18,10 +18,10 @@ import torch
 import deep_gemm
 from deep_gemm import ArgumentError, UnsupportedError, config
 from deep_gemm.config import GemmConfig
-from deep_gemm.config.legality import misfits
+from deep_gemm.config.legality import problem_conflicts
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
-from deep_gemm.problem import GemmProblem, Grouping
-from deep_gemm.quant.recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
+from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind, Major
+from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
 from deep_gemm.testing import grouped_judge, grouped_problems
 from deep_gemm.testing.grouped_problems import SCALE_LAYOUTS, Drawn, least_m
 from deep_gemm.testing.numerics import assert_bitwise_equal
@@ -41,25 +41,25 @@ def template(*fields: object, **rest: object) -> GemmProblem:
 
 FORMS = {
     "block": template(E4M3, E4M3, BF16, *BLOCKS),
-    "block, B turned": template(E4M3, E4M3, BF16, *BLOCKS, b_major="mn"),
+    "block, B turned": template(E4M3, E4M3, BF16, *BLOCKS, b_major=Major.MN),
     "rows": template(E4M3, E5M2, FP32, *ROWS),
     "vectors": template(E4M3, E4M3, BF16, *VECTORS),
     "vectors, fast": template(E4M3, E4M3, BF16, *VECTORS, promoted=False),
     "tensor, fast": template(E5M2, E4M3, FP16, PER_TENSOR, PER_TENSOR, promoted=False),
     "bf16": template(BF16, BF16, BF16, *NONE),
-    "bf16, B turned": template(BF16, BF16, FP32, *NONE, b_major="mn"),
+    "bf16, B turned": template(BF16, BF16, FP32, *NONE, b_major=Major.MN),
     "fp16": template(FP16, FP16, FP16, *NONE),
     "int8": template(INT8, INT8, INT32, *NONE),
     "int8, vectors": template(INT8, INT8, BF16, *VECTORS),
 }
 ALONG_K = {
     "fp8": template(E4M3, E4M3, FP32, *ROWS),
-    "fp8 in place": template(E4M3, E5M2, FP32, *ROWS, addend="reduce"),
-    "fp8 with C": template(E4M3, E4M3, FP32, *ROWS, addend="read"),
-    "bf16": template(BF16, BF16, FP32, *NONE, a_major="mn", b_major="mn"),
+    "fp8 in place": template(E4M3, E5M2, FP32, *ROWS, c_mode=CMode.REDUCE),
+    "fp8 with C": template(E4M3, E4M3, FP32, *ROWS, c_mode=CMode.READ),
+    "bf16": template(BF16, BF16, FP32, *NONE, a_major=Major.MN, b_major=Major.MN),
     "bf16 in place": template(BF16, BF16, FP32, *NONE, True, "mn", "mn", "reduce"),
     "bf16 with C": template(BF16, BF16, FP32, *NONE, True, "mn", "mn", "read"),
-    "fp16": template(FP16, FP16, FP32, *NONE, a_major="mn", b_major="mn"),
+    "fp16": template(FP16, FP16, FP32, *NONE, a_major=Major.MN, b_major=Major.MN),
 }
 ROW_SETS = {
     "one row": [1],
@@ -94,9 +94,9 @@ def grouped(
 ) -> GemmProblem:
     """Return a problem that holds groups of these rows, and five rows more, or along K 128."""
     grouping = Grouping(kind, len(rows), alignment, 0, zeros)
-    if kind == "k":
+    if kind is GroupKind.ALONG_K:
         return replace(form, k=sum(rows) + 128, grouping=grouping)
-    more = 0 if kind == "batched" else 5
+    more = 0 if kind is GroupKind.BATCHED else 5
     return replace(form, m=least_m(grouping, rows) + more, grouping=grouping)
 
 
@@ -117,7 +117,7 @@ def case_along_k(form: str, extents: str) -> tuple[GemmProblem, list[int]]:
     """Return a problem and the extents of its groups, its M and N by turns."""
     turn = list(ALONG_K).index(form) + list(K_SETS).index(extents)
     m, n = ((200, 136), (65, 576), (128, 264), (8, 2112), (1, 16))[turn % 5]
-    if ALONG_K[form].a_major == "mn":
+    if ALONG_K[form].a_major is Major.MN:
         m = max(8, m)
     ks = K_SETS[extents]
     return grouped(replace(ALONG_K[form], m=m, n=n), "k", ks), ks
@@ -144,11 +144,13 @@ def watchdog(terminal):
 def configs_of(problems: Sequence[GemmProblem]) -> set[GemmConfig]:
     """Return what is chosen for problems; an 8-bit B that is turned is copied first."""
     plain = {
-        replace(one, b_major="k") if one.b_dtype.bytes == 1 else one
+        replace(one, b_major=Major.K) if one.b_dtype.bytes == 1 else one
         for one in problems
         if 0 not in (one.m, one.n, one.k)
     }
-    added = (replace(one, addend="reduce") if one.addend == "read" else one for one in plain)
+    added = (
+        replace(one, c_mode=CMode.REDUCE) if one.c_mode is CMode.READ else one for one in plain
+    )
     return {config.select(one, H200) for one in added}
 
 
@@ -215,9 +217,9 @@ def test_groups_along_k(form, extents, seed, chosen_kernels):
 @pytest.mark.parametrize("form", ["block", "bf16", "int8, vectors"])
 def test_stacks_of_few_rows(form, max_m, seed):
     counts = [0, max_m, 1, max_m // 2, max_m]
-    problem = replace(FORMS[form], m=max_m, n=264, k=400, grouping=Grouping("masked", 5))
+    problem = replace(FORMS[form], m=max_m, n=264, k=400, grouping=Grouping(GroupKind.MASKED, 5))
     for hint in (0, 1, max_m, 1 << 20):
-        hinted = replace(problem, grouping=replace(problem.grouping, rows_hint=hint))
+        hinted = replace(problem, grouping=replace(problem.grouping, expected_m=hint))
         for contiguous in (False, True):
             drawn = grouped_problems.make(
                 hinted, counts, "cuda", generator(seed), exact=True, contiguous=contiguous
@@ -226,19 +228,21 @@ def test_stacks_of_few_rows(form, max_m, seed):
 
 
 def test_counts_beyond_the_rows_and_below_zero_are_cut(seed):
-    problem = replace(FORMS["block"], m=40, n=136, k=256, grouping=Grouping("masked", 3))
+    problem = replace(FORMS["block"], m=40, n=136, k=256, grouping=Grouping(GroupKind.MASKED, 3))
     drawn = grouped_problems.make(problem, [40, 40, 40], "cuda", generator(seed), exact=True)
-    drawn.tensors.groups.copy_(torch.tensor([-5, 41, 1 << 30]))
+    drawn.tensors.grouped_layout.copy_(torch.tensor([-5, 41, 1 << 30]))
     judged(problem, drawn, exact=True)
 
 
 @pytest.mark.parametrize("expected_m", [0, 1, 64, 1 << 20, -3])
 def test_what_is_expected_changes_no_value(expected_m, seed):
     rows = [3, 0, 70, 128]
-    problem = replace(FORMS["block"], m=128, n=576, k=512, grouping=Grouping("masked", 4))
+    problem = replace(FORMS["block"], m=128, n=576, k=512, grouping=Grouping(GroupKind.MASKED, 4))
     drawn = grouped_problems.make(problem, rows, "cuda", generator(seed), exact=True)
     t = drawn.tensors
-    deep_gemm.m_grouped_fp8_gemm_nt_masked((t.a, t.sfa), (t.b, t.sfb), t.d, t.groups, expected_m)
+    deep_gemm.m_grouped_fp8_gemm_nt_masked(
+        (t.a, t.sfa), (t.b, t.sfb), t.d, t.grouped_layout, expected_m
+    )
     grouped_judge.judge(problem, drawn, exact=True)
 
 
@@ -246,7 +250,7 @@ def test_what_is_expected_changes_no_value(expected_m, seed):
 
 
 def test_labels_with_a_long_tail_of_none(seed):
-    grouping = Grouping("labels", 4, 128)
+    grouping = Grouping(GroupKind.LABELS, 4, 128)
     rows = [130, 1, 0, 256]
     problem = replace(FORMS["block"], n=576, k=512, m=least_m(grouping, rows), grouping=grouping)
     problem = replace(problem, m=problem.m + 10240)
@@ -258,20 +262,22 @@ def test_labels_with_a_long_tail_of_none(seed):
 @pytest.mark.parametrize("m", [1, 63, 64, 65, 129, 300])
 def test_labels_of_any_number_of_rows(m, alignment, seed):
     """Rows end inside a block, groups come back, blocks name none or a group there is not."""
-    problem = replace(FORMS["block"], m=m, n=136, k=384, grouping=Grouping("labels", 3, alignment))
+    problem = replace(
+        FORMS["block"], m=m, n=136, k=384, grouping=Grouping(GroupKind.LABELS, 3, alignment)
+    )
     drawn = grouped_problems.make(problem, [m, 0, 0], "cuda", generator(seed), exact=True)
     for firsts in ([2, 0, 2, 1, 1], [-1, 1, 0, -7, 2], [1, 3, 0, 1 << 30, 1]):
         labels = torch.tensor(firsts).repeat_interleave(alignment)[:m]
         if alignment == 128:
             labels[64:128] = -1  # half a block
-        drawn.tensors.groups.copy_(labels)
+        drawn.tensors.grouped_layout.copy_(labels)
         judged(problem, drawn, exact=True)
 
 
 @pytest.mark.parametrize("alignment, zeros", [(1, False), (16, True), (128, True)])
 def test_ends_of_any_value(alignment, zeros, seed):
     """Ends beyond M are cut, groups that end before they begin are empty."""
-    grouping = Grouping("offsets", 5, alignment, 0, zeros)
+    grouping = Grouping(GroupKind.OFFSETS, 5, alignment, 0, zeros)
     problem = replace(FORMS["bf16"], m=600, n=136, k=200, grouping=grouping)
     drawn = grouped_problems.make(problem, [600, 0, 0, 0, 0], "cuda", generator(seed), exact=True)
     for ends in (
@@ -281,7 +287,7 @@ def test_ends_of_any_value(alignment, zeros, seed):
         [-4, 1, 1, 130, 131],
         [10, 3, 3, 3, 3],
     ):
-        drawn.tensors.groups.copy_(torch.tensor(ends))
+        drawn.tensors.grouped_layout.copy_(torch.tensor(ends))
         judged(problem, drawn, exact=True)
 
 
@@ -289,25 +295,34 @@ def test_ends_of_any_value(alignment, zeros, seed):
 
 # Kinds with all rows, or all of K, drawn for the first group, and what the tensor holds then.
 CHANGES = {
-    "labels": (Grouping("labels", 4, 64), [[0] * 6, [3, -1, 0, 0, 2, 2], [-1] * 6, [1] * 6]),
-    "offsets": (Grouping("offsets", 4), [[384, 384, 384, 384], [1, 2, 200, 384], [0, 0, 0, 9]]),
-    "masked": (Grouping("masked", 4), [[384] * 4, [0, 384, 1, 65], [0] * 4, [64, 128, 129, 17]]),
-    "k": (Grouping("k", 4), [[512, 0, 0, 0], [0, 128, 0, 384], [128] * 4, [0] * 4]),
+    "labels": (
+        Grouping(GroupKind.LABELS, 4, 64),
+        [[0] * 6, [3, -1, 0, 0, 2, 2], [-1] * 6, [1] * 6],
+    ),
+    "offsets": (
+        Grouping(GroupKind.OFFSETS, 4),
+        [[384, 384, 384, 384], [1, 2, 200, 384], [0, 0, 0, 9]],
+    ),
+    "masked": (
+        Grouping(GroupKind.MASKED, 4),
+        [[384] * 4, [0, 384, 1, 65], [0] * 4, [64, 128, 129, 17]],
+    ),
+    "k": (Grouping(GroupKind.ALONG_K, 4), [[512, 0, 0, 0], [0, 128, 0, 384], [128] * 4, [0] * 4]),
 }
 
 
 def changing(kind: str, rng: torch.Generator) -> tuple[GemmProblem, Drawn, list[torch.Tensor]]:
     """Return a problem, its tensors and what its groups may become."""
     grouping, contents = CHANGES[kind]
-    if kind == "k":
+    if kind is GroupKind.ALONG_K:
         form, first = ALONG_K["fp8 in place"], [512, 0, 0, 0]
         problem = replace(form, m=136, n=264, k=512, grouping=grouping)
     else:
-        first = [384] * 4 if kind == "masked" else [384, 0, 0, 0]
+        first = [384] * 4 if kind is GroupKind.MASKED else [384, 0, 0, 0]
         problem = replace(FORMS["block"], m=384, n=264, k=400, grouping=grouping)
     drawn = grouped_problems.make(problem, first, "cuda", rng, exact=True)
     tensors = [torch.tensor(one, dtype=torch.int32, device="cuda") for one in contents]
-    if kind == "labels":
+    if kind is GroupKind.LABELS:
         tensors = [one.repeat_interleave(grouping.alignment) for one in tensors]
     return problem, drawn, tensors
 
@@ -321,7 +336,7 @@ def test_a_captured_call_takes_what_the_tensor_holds_then(kind, seed):
         grouped_judge.call(problem, drawn)
     for held in (*contents, contents[0]):
         drawn.restore()
-        drawn.tensors.groups.copy_(held)
+        drawn.tensors.grouped_layout.copy_(held)
         graph.replay()
         grouped_judge.judge(problem, drawn, exact=True)
 
@@ -334,7 +349,7 @@ def test_a_second_stream(kind, seed):
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
             drawn.restore()
-            drawn.tensors.groups.copy_(held)
+            drawn.tensors.grouped_layout.copy_(held)
             grouped_judge.call(problem, drawn)
         stream.synchronize()
         grouped_judge.judge(problem, drawn, exact=True)
@@ -371,26 +386,30 @@ def test_equal_calls_along_k_give_equal_bits(form, seed):
 def test_the_host_list_of_extents_counts_by_its_sum_alone(host, seed):
     ks = [128, 0, 384]
     for form in ("fp8 in place", "fp8 with C", "bf16 in place"):
-        problem = replace(ALONG_K[form], m=72, n=136, k=sum(host), grouping=Grouping("k", 3))
+        problem = replace(
+            ALONG_K[form], m=72, n=136, k=sum(host), grouping=Grouping(GroupKind.ALONG_K, 3)
+        )
         drawn = grouped_problems.make(
             problem, ks, "cuda", generator(seed), exact=True, contiguous=True
         )
         t = drawn.tensors
         if t.sfa is None:
             a, b = t.a.t().contiguous(), t.b.t().contiguous()
-            deep_gemm.k_grouped_bf16_gemm_tn_contiguous(a, b, t.d, host, t.groups, t.c)
+            deep_gemm.k_grouped_bf16_gemm_tn_contiguous(a, b, t.d, host, t.grouped_layout, t.c)
         else:
             a, b = (t.a.reshape(-1), t.sfa), (t.b.reshape(-1), t.sfb)
-            deep_gemm.k_grouped_fp8_gemm_nt_contiguous(a, b, t.d, host, t.groups, t.c)
+            deep_gemm.k_grouped_fp8_gemm_nt_contiguous(a, b, t.d, host, t.grouped_layout, t.c)
         grouped_judge.judge(problem, drawn, exact=True)
 
 
 def test_a_tensor_on_the_host_is_refused_before_anything_is_written(seed):
-    problem = replace(FORMS["block"], m=64, n=136, k=256, grouping=Grouping("masked", 2))
+    problem = replace(FORMS["block"], m=64, n=136, k=256, grouping=Grouping(GroupKind.MASKED, 2))
     drawn = grouped_problems.make(problem, [3, 64], "cuda", generator(seed))
     t = drawn.tensors
     with pytest.raises(ArgumentError, match="device must be cuda:0, got cpu"):
-        deep_gemm.m_grouped_fp8_gemm_nt_masked((t.a, t.sfa), (t.b, t.sfb), t.d, t.groups.cpu(), 64)
+        deep_gemm.m_grouped_fp8_gemm_nt_masked(
+            (t.a, t.sfa), (t.b, t.sfb), t.d, t.grouped_layout.cpu(), 64
+        )
     drawn.check()
     assert_bitwise_equal(drawn.whole, drawn.before, "D")
 
@@ -426,17 +445,17 @@ FORCED_ROWS, FORCED_KS = [0, 1, 70, 33, 0, 201], [144, 0, 16, 640]
 def forced_problem(name: str) -> tuple[GemmProblem, list[int]]:
     """Return a problem, ragged in every extent, and the rows of its groups."""
     form, kind, alignment = FORCED_FORMS[name]
-    if kind == "k":
+    if kind is GroupKind.ALONG_K:
         return grouped(replace(form, m=200, n=408), kind, FORCED_KS), FORCED_KS
-    rows = [77] * 5 if kind == "batched" else FORCED_ROWS
+    rows = [77] * 5 if kind is GroupKind.BATCHED else FORCED_ROWS
     return grouped(replace(form, n=408, k=1296), kind, rows, alignment), rows
 
 
 def families(problem: GemmProblem) -> list[GemmConfig]:
     """Return a candidate of every height, or width of swapped tiles, cluster, split and turn."""
     found = {
-        (c.tokens, c.swapped, c.cluster_m, c.cluster_n, c.split_k, c.tile.ping_pong): c
-        for c in sorted(config.candidates(H200, problem.form), key=lambda c: c.tile.block_n)
+        (c.tokens, c.tile.swap_ab, c.cluster_m, c.cluster_n, c.split_k, c.tile.ping_pong): c
+        for c in sorted(config.candidates(H200, problem.variant), key=lambda c: c.tile.block_n)
     }
     return list(found.values())
 
@@ -453,7 +472,7 @@ PAIRS = tuple(forced_pairs())
 
 @pytest.fixture(scope="module")
 def forced_kernels():
-    load_all(one for name, one in PAIRS if not misfits(one, forced_problem(name)[0]))
+    load_all(one for name, one in PAIRS if not problem_conflicts(one, forced_problem(name)[0]))
 
 
 @cache
@@ -466,8 +485,8 @@ def forced_case(name: str, run_seed: int) -> Drawn:
 def test_every_family_is_there():
     """Tiles of 64 to 256 rows, both clusters, K in two and four parts, swapped tiles, turns."""
     found = [one for _, one in PAIRS]
-    assert {64, 128, 192, 256} <= {c.tokens for c in found if not c.swapped}
-    assert {8, 16, 32} <= {c.tokens for c in found if c.swapped}
+    assert {64, 128, 192, 256} <= {c.tokens for c in found if not c.tile.swap_ab}
+    assert {8, 16, 32} <= {c.tokens for c in found if c.tile.swap_ab}
     assert {(1, 1), (2, 1), (1, 2)} <= {(c.cluster_m, c.cluster_n) for c in found}
     assert {1, 2, 4} <= {c.split_k for c in found}
     assert any(c.tile.ping_pong for c in found)
@@ -479,13 +498,13 @@ def test_every_family_is_there():
 def test_every_family_of_configurations(name, forced, run_seed, forced_kernels):
     problem, drawn = forced_problem(name)[0], forced_case(name, run_seed)
     with config.forced(forced):
-        if misfits(forced, problem):
+        if problem_conflicts(forced, problem):
             with pytest.raises(UnsupportedError, match="labels change every"):
                 grouped_judge.call(problem, drawn)
             return
         first = judged(problem, drawn, exact=True)
         # One cluster walks all tiles; B, where static, is read early.
-        with deep_gemm.override(num_sms=forced.cluster):
+        with deep_gemm.override(num_sms=forced.cluster_size):
             drawn.restore()
             grouped_judge.call(replace(problem, static_b=True), drawn)
         assert_bitwise_equal(drawn.whole, first, "one cluster")

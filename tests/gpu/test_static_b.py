@@ -34,8 +34,8 @@ from .gpu_kit import (
     run,
 )
 
-NARROW = configuration(64, 8, 1, swapped=True)
-TWO_AN_SM = configuration(64, 8, 1, swapped=True, ctas_per_sm=2)
+NARROW = configuration(64, 8, 1, swap_ab=True)
+TWO_AN_SM = configuration(64, 8, 1, swap_ab=True, ctas_per_sm=2)
 SHARED = configuration(128, 128, 2, cluster=(2, 1))
 SPLIT_TWO = configuration(64, 64, 1, split_k=2)
 # More than half of the SMs are busy, so that B is read early where it may be.

@@ -60,14 +60,15 @@ static long misplaced;            // accesses that the device would refuse
 
 constexpr uint32_t kWindow = 1 << 20;  // addresses of a CTA's shared memory, as the others see it
 
-inline unsigned char* shared_at(uint32_t address, uint32_t size) {
+// What runs most often is inlined by force, since the rest is compiled with little optimization.
+[[gnu::always_inline]] inline unsigned char* shared_at(uint32_t address, uint32_t size) {
     Memory& memory = address < kWindow ? ctas.at(rank) : ctas.at(address / kWindow - 1);
     address %= kWindow;
     misplaced += address % size != 0;
     return &memory.bytes.at(address + size - 1) - (size - 1);
 }
 template <class T>
-T get(uint32_t address) {
+[[gnu::always_inline]] inline T get(uint32_t address) {
     T value;
     std::memcpy(&value, shared_at(address, sizeof(T)), sizeof(T));
     return value;
@@ -187,11 +188,16 @@ inline void store_of_warp(uint32_t warp, size_t index) {
     }
 }
 
+// Apart from its caller, of which every configuration has one.
+inline void sort_copies() {
+    std::stable_sort(copies.begin(), copies.end(), [](const Copy& one, const Copy& two) { return one.after < two.after; });
+}
+
 // Does what a warpgroup's threads have asked for, in their order; copy(one) does a copy.
 template <class Do>
 void finish_stores(Do copy) {
     size_t stored = 0;
-    std::stable_sort(copies.begin(), copies.end(), [](const Copy& one, const Copy& two) { return one.after < two.after; });
+    sort_copies();
     for (const Copy& next : copies) {
         for (; stored < next.after; ++stored) {
             for (uint32_t warp = 0; warp < 4; ++warp) store_of_warp(warp, stored);
@@ -249,9 +255,20 @@ struct Operand {
     uint32_t matrices, rows, k;
     std::vector<signed char> elements;
 
-    int at(uint32_t row, uint32_t column, uint32_t matrix = 0) const { return elements.at((matrix * rows + row) * k + column); }
+    [[gnu::always_inline]] int at(uint32_t row, uint32_t column, uint32_t matrix = 0) const {
+        return elements.at((matrix * rows + row) * k + column);
+    }
 };
 static Operand operands[2];
+// A row of an operand's matrix.
+struct OperandRow {
+    uint32_t matrix, row;
+};
+inline int dot(const OperandRow& a, const OperandRow& b, uint32_t first, uint32_t end) {
+    int sum = 0;
+    for (uint32_t k = first; k < end; ++k) sum += operands[0].at(a.row, k, a.matrix) * operands[1].at(b.row, k, b.matrix);
+    return sum;
+}
 // Boxes of A that have been loaded.
 struct Load {
     int matrix;
@@ -294,7 +311,7 @@ inline void tma_load(uint32_t smem, const TensorMap* map, uint32_t barrier, int 
 
 // An element of what a descriptor shows, as in PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
 template <class Element, bool kMnMajor>
-Element element_of(uint64_t descriptor, uint32_t row, uint32_t k) {
+[[gnu::always_inline]] inline Element element_of(uint64_t descriptor, uint32_t row, uint32_t k) {
     const uint32_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
     const uint32_t to_box = (descriptor >> 16 & 0x3fff) << 4;
     const uint32_t row_bytes = 256u >> (descriptor >> 62), units = row_bytes / 16 - 1;  // 128, 64 or 32, all of them swizzled
@@ -320,7 +337,27 @@ namespace deep_gemm {
 inline uint32_t first_row() { return ptx::thread / 32 * 16 + ptx::thread % 32 / 4; }
 inline uint32_t first_column() { return ptx::thread % 4 * 2; }
 
-// Sums of small integers, which are exact.
+// What an MMA adds to a thread's sums: of small integers, so that it is exact.
+template <class Element, bool kRowsMnMajor, bool kColumnsMnMajor>
+void add_products(int* sums, uint32_t count, uint64_t rows, uint64_t columns) {
+    constexpr uint32_t kDepth = 32 / sizeof(Element);
+    int of_rows[2][kDepth];
+    for (uint32_t k = 0; k < kDepth; ++k) {
+        for (uint32_t i = 0; i < 2; ++i) of_rows[i][k] = ptx::element_of<Element, kRowsMnMajor>(rows, first_row() + i * 8, k);
+    }
+    for (uint32_t i = 0; i < count; i += 4) {
+        for (uint32_t j = 0; j < 2; ++j) {
+            for (uint32_t k = 0; k < kDepth; ++k) {
+                const int one = ptx::element_of<Element, kColumnsMnMajor>(columns, i / 4 * 8 + first_column() + j, k);
+                sums[i + j] += of_rows[0][k] * one;
+                sums[i + j + 2] += of_rows[1][k] * one;
+            }
+        }
+    }
+}
+
+#pragma GCC push_options
+#pragma GCC optimize("O0")
 template <class C>
 struct SimulatedMma {
     using Sum = typename C::Sum;
@@ -328,26 +365,13 @@ struct SimulatedMma {
     template <int kCount>
     static void issue(Sum (&d)[kCount], uint64_t rows, uint64_t columns, bool accumulate) {
         using Element = typename Choose<C::kElementBytes == 1, signed char, short>::Type;
-        constexpr uint32_t kDepth = 32 / C::kElementBytes;
         ptx::misplaced += rows >> 62 != 1 || columns >> 62 != 1;
-        int of_rows[2][kDepth];
-        for (uint32_t k = 0; k < kDepth; ++k) {
-            for (uint32_t i = 0; i < 2; ++i) of_rows[i][k] = ptx::element_of<Element, C::kRowsMnMajor>(rows, first_row() + i * 8, k);
-        }
-        for (uint32_t i = 0; i < kCount; i += 4) {
-            for (uint32_t j = 0; j < 2; ++j) {
-                int sums[2] = {0, 0};
-                for (uint32_t k = 0; k < kDepth; ++k) {
-                    const int one = ptx::element_of<Element, C::kColumnsMnMajor>(columns, i / 4 * 8 + first_column() + j, k);
-                    sums[0] += of_rows[0][k] * one;
-                    sums[1] += of_rows[1][k] * one;
-                }
-                d[i + j] = (accumulate ? d[i + j] : 0) + sums[0];
-                d[i + j + 2] = (accumulate ? d[i + j + 2] : 0) + sums[1];
-            }
-        }
+        int sums[kCount] = {};
+        add_products<Element, C::kRowsMnMajor, C::kColumnsMnMajor>(sums, kCount, rows, columns);
+        for (uint32_t i = 0; i < kCount; ++i) d[i] = (accumulate ? d[i] : 0) + sums[i];
     }
 };
+#pragma GCC pop_options
 
 // Products of scales: bf16, K-major, 16 deep; rounded once.
 struct ScaleMma {

@@ -31,6 +31,9 @@ struct Matrix {
     Out& at(uint32_t row, uint32_t column) { return elements.at(row * pitch + column); }
 };
 
+// So is what is compiled for every configuration; the standard library and device.hpp are optimized.
+#pragma GCC push_options
+#pragma GCC optimize("O0")
 template <class C>
 struct Simulation {
     using P = Plan<C>;
@@ -126,13 +129,9 @@ struct Simulation {
 
     int dot(const Row& row, uint32_t weight, uint32_t block) const {
         const Extent of = extent_of(row.group);
-        int sum = 0;
         const uint32_t end = (block + 1) * P::kBlockK < of.k ? (block + 1) * P::kBlockK : of.k;
         const uint32_t of_tokens = P::kStacksTokens ? row.group : 0, of_weights = P::kStacksWeights ? row.group : 0;
-        for (uint32_t k = block * P::kBlockK + of.first; k < end + of.first; ++k) {
-            sum += ptx::operands[0].at(row.token, k, of_tokens) * ptx::operands[1].at(weight, k, of_weights);
-        }
-        return sum;
+        return ptx::dot({of_tokens, row.token}, {of_weights, weight}, block * P::kBlockK + of.first, end + of.first);
     }
 
     float scale_of_a(const Row& row, uint32_t block) const {
@@ -360,6 +359,7 @@ void show(GemmParams& params, uint32_t grid) {
 }  // namespace deep_gemm
 
 #include "cases.inc"  // show_case(index, params, grid)
+#pragma GCC pop_options
 #include "launch.hpp"
 
 static void read(unsigned long long (&words)[16], int count) {
