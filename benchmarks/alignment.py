@@ -19,7 +19,7 @@ import torch
 
 from deep_gemm.bench import dense_suite
 from deep_gemm.bench.suite import Operands, capture_checked
-from deep_gemm.bench.timing import SmClock, capture, clock_under, time_in_turns
+from deep_gemm.bench.timing import SmClock, capture, clock_under, time_interleaved
 from deep_gemm.config import from_index
 from deep_gemm.layouts import line_aligned_size
 from deep_gemm.problem import GemmProblem
@@ -70,7 +70,7 @@ def measure(shape: Shape, clock: SmClock) -> Measured:
     cublas = dense_suite.peer_calls(*shape).get("cublas_tensor")
     if cublas:
         captured["cublas"] = capture(cublas(sets))
-    us = time_in_turns(captured)
+    us = time_interleaved(captured)
     return Measured(shape, us["ours"], us.get("cublas"), clock_under(ours, clock))
 
 

@@ -75,7 +75,7 @@ class Measured:
 
     @property
     def share_both(self) -> float:
-        """The same with the second read."""
+        """Its rate with the second read over that of copy_."""
         return self.share * self.gbs_both / self.gbs
 
 
@@ -103,7 +103,7 @@ def recipe_of(name: str) -> quant.ScaleRecipe:
 
 
 def time_over(inputs: list[torch.Tensor], call: Call) -> float:
-    """Return microseconds of a call, over inputs in turn."""
+    """Return microseconds of a call that cycles through inputs."""
 
     def bound(x: torch.Tensor) -> Callable[[], object]:
         return lambda: call(x)

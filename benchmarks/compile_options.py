@@ -4,8 +4,8 @@
 
 For each shape the chosen configuration is timed with M, N and K at run time, with N and K, and with
 all three compiled in; and decode configurations with one and with two CTAs to an SM, which halves
-their registers and stages. In turns, so that drift shows; microseconds per call, graph replay over
-rotating inputs.
+their registers and stages. Timings are interleaved, so that drift shows; microseconds per call,
+graph replay over rotating inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import torch
 
-from deep_gemm.bench.dense_suite import Operands, ours_plain, rotating_sets
+from deep_gemm.bench.dense_suite import Operands, ours_without_static_b, rotating_sets
 from deep_gemm.bench.timing import time_calls
 from deep_gemm.config import DeviceSpec, GemmConfig, forced, from_index, select, violations
 from deep_gemm.config.candidates import finalize
@@ -29,7 +29,7 @@ SHAPES = (
     (512, 4096, 7168),
     (4096, 7168, 2048),
 )
-TURNS = 3
+ROUNDS = 3
 
 
 def main() -> None:
@@ -50,16 +50,16 @@ def compiled(config: GemmConfig, shape: tuple[int, int, int]) -> dict[str, GemmC
 
 
 def occupancies(config: GemmConfig, device: DeviceSpec) -> dict[str, GemmConfig]:
-    """Return the configuration with the other number of CTAs to an SM, where one can be built."""
+    """Return the configuration with 2 CTAs to an SM for 1, or 1 for 2, if it can be built."""
     other = finalize(replace(config, ctas_per_sm=3 - config.ctas_per_sm, num_stages=0), device)
     return {} if violations(other, device) else {f"{other.ctas_per_sm} CTAs an SM": other}
 
 
 def report(shape: tuple[int, int, int], configs: dict[str, GemmConfig]) -> None:
-    """Time the configurations of a shape in turns and print the medians."""
+    """Time the configurations of a shape, interleaved, and print the medians."""
     sets = rotating_sets(*shape, [])
     times: dict[str, list[float]] = {name: [] for name in configs}
-    for _ in range(TURNS):
+    for _ in range(ROUNDS):
         for name, config in configs.items():
             times[name].append(_time(config, sets))
     found = ", ".join(f"{name} {statistics.median(us):.2f}" for name, us in times.items())
@@ -68,7 +68,7 @@ def report(shape: tuple[int, int, int], configs: dict[str, GemmConfig]) -> None:
 
 def _time(config: GemmConfig, sets: list[Operands]) -> float:
     with forced(config):
-        return time_calls(ours_plain(sets), target_ms=4.0)
+        return time_calls(ours_without_static_b(sets), target_ms=4.0)
 
 
 if __name__ == "__main__":

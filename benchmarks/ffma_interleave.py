@@ -6,7 +6,7 @@ Needs a Hopper GPU. Each shape's chosen kernel is timed without, with, without a
 (CUDA-graph replay over rotating inputs, median; microseconds per call), so that a drifting clock
 shows as a difference between the rounds. Both results must be equal bit for bit: the pass changes
 when instructions issue, not what they compute. Columns: `FFMA` in long runs, how many of them the
-compiler made yield, how many the pass adds (where it adds none, off and on are the same code), the
+compiler made yield, how many the pass adds (where it adds none, off and on are one code), the
 four times, and the sum of on over the sum of off.
 """
 
@@ -51,23 +51,23 @@ class Measured:
     on_us: list[float]
 
 
-def turn(on: bool) -> None:
+def use_pass(on: bool) -> None:
     """Build kernels with or without the pass from now on."""
     os.environ[FLAG] = str(int(on))
     settings.outdate_plans()
 
 
 def measure(shape: Shape) -> Measured:
-    """Compare both kernels of a shape, and time them in turns."""
+    """Compare both kernels of a shape, and time them, interleaved."""
     sets = rotating_sets(*shape, [])
     torch.cuda.synchronize()  # B counts as static and may be read early: it must be there
     compare(sets[0])
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(ROUNDS):
         for on, found in times.items():
-            turn(on)
+            use_pass(on)
             found.append(time_calls(ours(sets)))
-    turn(False)
+    use_pass(False)
     config = select(problem(*shape), from_index(torch.cuda.current_device()))
     compiler = report(gemm_sm90.spec(config).build().cubin)
     return Measured(shape, config.name, compiler, times[False], times[True])
@@ -77,7 +77,7 @@ def compare(s: Operands) -> None:
     """Raise ValueError where the two kernels' results differ in any bit."""
     results = []
     for on in (False, True):
-        turn(on)
+        use_pass(on)
         s.d.fill_(torch.nan)
         ours([s])[0]()
         results.append(s.d.view(torch.int16).clone())

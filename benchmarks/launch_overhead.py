@@ -110,10 +110,10 @@ def launches(stream: int, params: int) -> dict[str, Callable[[], object]]:
     index = torch.cuda.current_device()
     function = driver.load(build(unit("gemm_nothing", SOURCE)), index)
     shape = LaunchShape(THREADS, CLUSTER)
-    plain = Launcher(function, shape, GRID, False, params)
+    without_pdl = Launcher(function, shape, GRID, False, params)
     pdl = Launcher(function, shape, GRID, True, params)
     ways: dict[str, Callable[[], object]] = {
-        "ctypes (deep_gemm.jit.launch)": lambda: plain.launch(stream),
+        "ctypes (deep_gemm.jit.launch)": lambda: without_pdl.launch(stream),
         "ctypes, with PDL": lambda: pdl.launch(stream),
         "cuda-bindings": bindings_launch(function, params, stream),
     }

@@ -1,16 +1,16 @@
 """Time the candidates of the cost model on a suite: is the chosen one near the best?
 
-    python3 benchmarks/sweep.py [OUT.json] [--kind dense_bf16] [--form ours] [--top 16]
+    python3 benchmarks/sweep.py [OUT.json] [--kind dense_bf16] [--variant ours] [--top 16]
                                 [--m 64 128] [--n 2112] [--k 7168] [--json TIMES.json]
 
-Kinds are those of `deep-gemm bench`, forms the names of our call in their rows (`ours`,
+Kinds are those of `deep-gemm bench`, variants the keys of our call in their rows (`ours`,
 `ours_plain`, `ours_promoted`). For each shape, the `top` candidates by predicted time are measured
-(CUDA-graph replays over rotating inputs, in turns, median; microseconds per call). Prints, per
+(CUDA-graph replays over rotating inputs, interleaved, median; microseconds per call). Prints, per
 shape, the chosen and the best. Where the choice is more than 5 % behind, both are measured again,
 for longer, so that noise does not decide. At the end: how far the choice is behind.
 
 OUT.json keeps a row for each shape. TIMES.json is for fitting the model: a list of objects with
-kind, form, m, n, k, config, us and predicted, one for each time. A candidate that cannot run is
+kind, variant, m, n, k, config, us and predicted, one for each time. A candidate that cannot run is
 named and left out.
 """
 
@@ -27,13 +27,13 @@ import torch
 from deep_gemm.bench.suite import Operands, Shape, Suite, Weight, compile_ahead, rotating_sets
 from deep_gemm.bench.suites import SUITES
 from deep_gemm.bench.summary import geometric_mean
-from deep_gemm.bench.timing import WARM_MS, Captured, capture, keep_busy, time_in_turns
+from deep_gemm.bench.timing import WARM_MS, Captured, capture, keep_busy, time_interleaved
 from deep_gemm.config import Candidate, DeviceSpec, GemmConfig, explain, forced, from_index
 from deep_gemm.errors import DeepGemmError
 from deep_gemm.problem import GemmProblem
 
 TOLERANCE = 1.05  # how far the chosen may be behind before both are measured again
-TURNS = 5
+ROUNDS = 5
 
 Row = dict[str, Any]
 
@@ -42,10 +42,10 @@ def main() -> None:
     """Run the sweep named on the command line."""
     args = _arguments()
     suite = SUITES[args.kind]
-    rows = sweep(suite, args.form, suite.reduced(args.m, args.n, args.k), args.top)
+    rows = sweep(suite, args.variant, suite.reduced(args.m, args.n, args.k), args.top)
     _write(args, rows)
     if not rows:
-        raise SystemExit("no shape of this suite has this form, these values of n or k")
+        raise SystemExit("no shape of this suite has this variant, these values of n or k")
     report("measured once", rows)
     rows = again(rows)
     _write(args, rows)
@@ -59,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--json", type=Path, help="every time, for fitting the model")
     parser.add_argument("--kind", choices=SUITES, default="dense_fp8")
-    parser.add_argument("--form", default="ours", help="of our call; ours")
+    parser.add_argument("--variant", default="ours", help="of our call; ours")
     parser.add_argument("--top", type=int, default=16, help="candidates timed per shape")
     for name in ("--m", "--n", "--k"):
         parser.add_argument(name, type=int, nargs="*", default=[])
@@ -76,7 +76,7 @@ def _write(args: argparse.Namespace, rows: Sequence[Row]) -> None:
 def times(rows: Sequence[Row]) -> Iterator[Row]:
     """Yield every time of the rows by itself, the later one where a candidate has two."""
     for row in rows:
-        shape = {key: row[key] for key in ("kind", "form", "m", "n", "k")}
+        shape = {key: row[key] for key in ("kind", "variant", "m", "n", "k")}
         later = row.get("again", {})
         newer = {row[which]: later[f"{which}_us"] for which in ("chosen", "best") if later}
         for name, (predicted, us) in row["candidates"].items():
@@ -110,11 +110,12 @@ def again(rows: Sequence[Row]) -> list[Row]:
 
 def _again(row: Row, device: DeviceSpec) -> Row:
     suite = SUITES[row["kind"]]
-    problem = suite.variants(row["m"], row["n"], row["k"])[row["form"]]
+    problem = suite.variants(row["m"], row["n"], row["k"])[row["variant"]]
     configs = {c.config.name: c.config for c in explain(problem, device)}
     calls = Timed(suite, problem, rotating_sets(problem, []))
-    two = {f"{of}_us": calls.captured(configs[row[of]], 10.0) for of in ("chosen", "best")}
-    medians = in_turns(two)
+    which = "chosen", "best"
+    two = {f"{name}_us": calls.captured(configs[row[name]], 10.0) for name in which}
+    medians = interleaved(two)
     result = {**row, "again": medians}
     print(f"{_name(row)}: {behind(row):.3f}, again {behind(result):.3f}  "
           f"chosen {row['chosen']} {medians['chosen_us']:.2f}  "
@@ -122,11 +123,12 @@ def _again(row: Row, device: DeviceSpec) -> Row:
     return result
 
 
-def sweep(suite: Suite, form: str, wanted: Sequence[Shape], top: int) -> list[Row]:
-    """Return one row per shape that has the form: predicted and measured microseconds of its best
-    candidates."""
+def sweep(suite: Suite, variant: str, wanted: Sequence[Shape], top: int) -> list[Row]:
+    """Return one row per shape that has the variant: predicted and measured microseconds of its
+    best candidates."""
     device = from_index(torch.cuda.current_device())
-    problems = [suite.variants(*shape)[form] for shape in wanted if form in suite.variants(*shape)]
+    variants = [suite.variants(*shape) for shape in wanted]
+    problems = [found[variant] for found in variants if variant in found]
     ranked = [(problem, explain(problem, device)[:top]) for problem in problems]
     compile_ahead(candidate.config for _, found in ranked for candidate in found)
     rows: list[Row] = []
@@ -136,7 +138,7 @@ def sweep(suite: Suite, form: str, wanted: Sequence[Shape], top: int) -> list[Ro
             weights = {(problem.n, problem.k): []}
         calls = Timed(suite, problem, rotating_sets(problem, weights[problem.n, problem.k]))
         if row := _row(calls, found):
-            rows.append({"kind": suite.kind, "form": form, **row})
+            rows.append({"kind": suite.kind, "variant": variant, **row})
     return rows
 
 
@@ -152,13 +154,13 @@ class Timed:
             return capture(self.suite.calls(self.problem, self.sets), target_ms)
 
 
-def in_turns(captured: Mapping[str, Captured]) -> dict[str, float]:
-    """Return microseconds per call, once the card no longer tells what went before.
+def interleaved(captured: Mapping[str, Captured]) -> dict[str, float]:
+    """Return microseconds per call, once the card's clock no longer depends on what ran before.
 
-    One after the other, whatever is timed first is timed at another clock.
+    Timed one after the other, the first would be timed at another clock.
     """
     keep_busy(next(iter(captured.values())).replay, WARM_MS)
-    return {name: round(us, 3) for name, us in time_in_turns(captured, TURNS).items()}
+    return {name: round(us, 3) for name, us in time_interleaved(captured, ROUNDS).items()}
 
 
 def _row(calls: Timed, found: Sequence[Candidate]) -> Row | None:
@@ -175,7 +177,7 @@ def _row(calls: Timed, found: Sequence[Candidate]) -> Row | None:
     if chosen not in captured:
         return None
     predicted = {c.config.name: round(c.estimate_us, 2) for c in found}
-    measured = {name: (predicted[name], us) for name, us in in_turns(captured).items()}
+    measured = {name: (predicted[name], us) for name, us in interleaved(captured).items()}
     best = min(measured, key=lambda name: measured[name][1])
     row = {
         **shape,

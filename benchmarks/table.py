@@ -22,10 +22,10 @@ PEERS = ROOT / "benchmarks" / "peers" / "h200.json"
 SECTION = Section(ROOT / "README.md", "performance")
 SHOWN_M = (1, 16, 64, 128, 512, 1024, 4096, 8192)
 NOTHING = "No record is committed yet; `make gpu-bench` on a Hopper GPU writes one."
-# Where the record holds both forms of the call.
-FORMS = (
-    "Up to M = 128 our call is made with `static_b=True`, as decoding with fixed weights allows; "
-    "the plain form is without. Above, there is only the plain form."
+# Where the record holds times of both.
+STATIC_B = (
+    "Up to M = 128 our call is made with `static_b=True`, as decoding with fixed weights allows, "
+    "and timed without it as well. Above M = 128 it is made without."
 )
 
 Row = Mapping[str, Any]
@@ -37,7 +37,7 @@ def render(found: Mapping[str, Any] | None, peers: Mapping[str, Any]) -> str:
         return NOTHING
     ratios = summary.comparisons(peers["rows"])
     rows, dense = found["rows"], summary.of_kind(found["rows"], "dense_fp8")
-    parts = [_header(found), *([FORMS] if any("ours_plain" in row for row in rows) else [])]
+    parts = [_header(found), *([STATIC_B] if any("ours_plain" in row for row in rows) else [])]
     if dense:
         parts += [_classes(dense, ratios), _times(dense, peers["rows"])]
     if others := summary.outcomes(rows, peers["rows"]):
@@ -102,20 +102,20 @@ def _times(rows: Sequence[Row], peers: Sequence[Row]) -> str:
         found = [by_shape.get((n, k, m)) for m in shown]
         lines.append(f"| {n} x {k} | " + _cells(found, peers, "ours"))
         if any(row and "ours_plain" in row for row in found):
-            lines.append(f"| {n} x {k}, plain | " + _cells(found, peers, "ours_plain"))
+            lines.append(f"| {n} x {k}, without `static_b` | " + _cells(found, peers, "ours_plain"))
     return "\n".join(lines)
 
 
-def _cells(rows: Sequence[Row | None], peers: Sequence[Row], form: str) -> str:
-    ratio = summary.versus_recorded(peers, form)
-    return " | ".join(_cell(row, form, ratio) for row in rows) + " |"
+def _cells(rows: Sequence[Row | None], peers: Sequence[Row], variant: str) -> str:
+    ratio = summary.versus_recorded(peers, variant)
+    return " | ".join(_cell(row, variant, ratio) for row in rows) + " |"
 
 
-def _cell(row: Row | None, form: str, ratio: summary.Ratio) -> str:
-    if row is None or not row.get(form):
+def _cell(row: Row | None, variant: str, ratio: summary.Ratio) -> str:
+    if row is None or not row.get(variant):
         return "-"
     value = ratio(row)
-    return f"{row[form]:.1f}" + (f" ({value:.2f})" if value is not None else "")
+    return f"{row[variant]:.1f}" + (f" ({value:.2f})" if value is not None else "")
 
 
 def _calls(found: Mapping[str, Any]) -> str:

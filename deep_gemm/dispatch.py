@@ -105,13 +105,13 @@ def _without_k(problem: GemmProblem) -> Plan:
     """Return what writes the epilogue of a sum over nothing."""
 
     def plan(tensors: Tensors, alpha: float, beta: float) -> None:
-        if tensors.c is None:
+        if problem.epilogue:
+            from .reference.epilogue import of_empty_sum
+
+            tensors.d.copy_(of_empty_sum(problem, tensors, beta))
+        elif tensors.c is None:
             tensors.d.zero_()
         else:
             tensors.d.copy_(tensors.c if beta == 1 else tensors.c * beta)
-        if problem.epilogue:
-            from .reference.epilogue import apply_further
-
-            tensors.d.copy_(apply_further(problem, tensors.d, tensors.epilogue))
 
     return plan

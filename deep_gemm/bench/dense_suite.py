@@ -115,7 +115,7 @@ def ours(sets: Sequence[Operands]) -> list[Call]:
     return FP8_BLOCK.calls(problem(*_extents(sets[0])), sets)
 
 
-def ours_plain(sets: Sequence[Operands]) -> list[Call]:
+def ours_without_static_b(sets: Sequence[Operands]) -> list[Call]:
     """Return one call of this package per input set, with nothing said about B."""
     return FP8_BLOCK.calls(GemmProblem.block_scaled(*_extents(sets[0])), sets)
 
@@ -128,15 +128,15 @@ def _extents(s: Operands) -> tuple[int, int, int]:
 def host_times() -> dict[str, float]:
     """Return the host microseconds of one warm call at 64 x 4096 x 7168, by library.
 
-    The libraries take turns, and each has its best of HOST_ROUNDS runs: a run is over in a
-    millisecond, so a few in a row can all fall into one disturbance of the machine.
+    Runs of the libraries are interleaved, and each library has its best of HOST_ROUNDS runs: a run
+    is over in a millisecond, so a few in a row can all fall into one disturbance of the machine.
     """
     m, n, k = HOST_SHAPE
     s = operand_sets(problem(m, n, k), 1, [])[0]
     x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
     calls: dict[str, Call] = {
-        "ours": ours_plain([s])[0],
+        "ours": ours_without_static_b([s])[0],
         "torch_mm": lambda: torch.mm(x, w.t(), out=s.d),
         "torch_scaled_mm": cublas_tensor([s])[0],
     }

@@ -1,13 +1,13 @@
 """Benchmark suites of grouped products, of the interface of suite.Suite.
 
-Rows hold `kind, groups, m_per_group, m, n, k`: m are the valid rows of all groups, of groups
-along K the rows of D; k is the sum of theirs. Beside `ours` there are `masked_m_sum`, which is m,
-of masked rows, and `ours_labels_128` of groups of few rows: the same rows, padded to 128 a group.
-Upstream's recorded time is corrected by `dense_cublas_tensor`, cuBLASLt's product of `dense_shape`
-now, over the same then: nobody else has these products.
+Rows hold `kind, groups, m_per_group, m, n, k`: m counts the valid rows of all groups, or, with
+groups along K, the rows of D; k is then the sum over groups. Masked rows also hold `masked_m_sum`,
+which is m. Groups of few rows also have `ours_labels_128`: these rows, padded to 128 a group.
+Upstream's recorded time is corrected by `dense_cublas_tensor`: cuBLASLt's time of `dense_shape` in
+this run, over its time in the recorded run. No other library has these products.
 
-Two sets of weights take turns, data and scales are drawn as the dense suites', all times are taken
-one after another, as the recorded ones were.
+Calls alternate between two sets of weights. Data and scales are drawn as those of the dense suites.
+All times are taken one after another, as the recorded ones were.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupedSuite:
-    """Grouped FP8 products of one kind; fields as suite.Suite's.
+    """Grouped FP8 products of one kind; fields as those of suite.Suite.
 
-    grouping: the kind of Grouping of `ours`.
+    grouping: the kind of grouping that `ours` has.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class GroupedSuite:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What says which row it is, beside the kind."""
+        """Keys that tell rows of a kind apart."""
         return "groups", "m_per_group", "m", "n", "k"
 
     def reduced(
@@ -82,10 +82,10 @@ class GroupedSuite:
     ) -> list[Shape]:
         """Return the shapes that have one of these rows of a group, n and k of a group."""
         wanted = ((1, ms), (2, ns), (3, ks))
-        return [s for s in self.shapes if all(not of or s[i] in of for i, of in wanted)]
+        return [s for s in self.shapes if all(not values or s[i] in values for i, values in wanted)]
 
     def variants(self, groups: int, m_per_group: int, n: int, k: int) -> dict[str, GemmProblem]:
-        """Return what our calls compute, by row name."""
+        """Return the problems of the variants of our call, by row key."""
         shape = Shape(groups, m_per_group, n, k)
         found = {"ours": problem_of(self.grouping, shape)}
         if self.grouping is GroupKind.OFFSETS:
@@ -112,7 +112,7 @@ class GroupedSuite:
 def rows_of(kind: GroupKind, shape: Shape, few: bool = False) -> list[int]:
     """Return the rows of each group, or, with groups along K, its extent along K.
 
-    few: of labels, those of groups by offsets.
+    few: with labels, the rows that groups by offsets have.
     """
     groups, m_per_group, _, k = shape
     generator = torch.Generator().manual_seed(groups * m_per_group)
@@ -127,7 +127,7 @@ def rows_of(kind: GroupKind, shape: Shape, few: bool = False) -> list[int]:
 
 
 def problem_of(kind: GroupKind, shape: Shape, few: bool = False) -> GemmProblem:
-    """Return what a call is asked for; few as of rows_of()."""
+    """Return the problem of a call; few: as rows_of()."""
     groups, m_per_group, n, k = shape
     rows = rows_of(kind, shape, few)
     if kind is GroupKind.ALONG_K:
@@ -160,17 +160,17 @@ def weights_of(shape: Shape, device: str = "cuda") -> Weights:
 def operand_sets(
     problem: GemmProblem, rows: Sequence[int], weights: Weights, device: str = "cuda"
 ) -> list[Tensors]:
-    """Return the tensors of a call for each set of weights; with groups along K of sets of its own.
+    """Return the tensors of a call for each set of weights; with groups along K, SETS sets.
 
     Scales of 1 x 128 are MN-major with a leading dimension padded to 16 bytes. Masked rows of A and
-    D are the same in every set.
+    D are shared by all sets.
     """
     grouping = problem.grouping
     if grouping is None:
         raise ValueError("a problem without groups")
-    groups = torch.tensor(_listed(grouping, rows), dtype=torch.int32, device=device)
+    layout = torch.tensor(_listed(grouping, rows), dtype=torch.int32, device=device)
     if grouping.kind is GroupKind.ALONG_K:
-        return [_set_along_k(problem, groups, device) for _ in range(SETS)]
+        return [_set_along_k(problem, layout, device) for _ in range(SETS)]
     stacks = grouping.num_groups if grouping.is_stacked else 1
     found: list[Tensors] = []
     for b, sfb in weights:
@@ -179,19 +179,19 @@ def operand_sets(
             sfa = _row_scales(stacks, problem.m, problem.k, device)
             d = torch.empty(stacks * problem.m, problem.n, dtype=torch.bfloat16, device=device)
         if not grouping.is_stacked:
-            found.append(Tensors(a, sfa[0], b, sfb, None, d, groups))
+            found.append(Tensors(a, sfa[0], b, sfb, None, d, layout))
             continue
         a3, d3 = (x.view(stacks, problem.m, -1) for x in (a, d))
-        found.append(Tensors(a3, sfa, b, sfb, None, d3, groups))
+        found.append(Tensors(a3, sfa, b, sfb, None, d3, layout))
     return found
 
 
-def _set_along_k(problem: GemmProblem, groups: torch.Tensor, device: str) -> Tensors:
+def _set_along_k(problem: GemmProblem, extents: torch.Tensor, device: str) -> Tensors:
     m, n, k = problem.m, problem.n, problem.k
     a, b = random_e4m3(m, k, device), random_e4m3(n, k, device)
     sfa, sfb = (_row_scales(1, rows, k, device)[0] for rows in (m, n))
-    d = torch.zeros(len(groups), m, n, device=device)
-    return Tensors(a, sfa, b, sfb, d, d, groups)
+    d = torch.zeros(len(extents), m, n, device=device)
+    return Tensors(a, sfa, b, sfb, d, d, extents)
 
 
 def _row_scales(groups: int, rows: int, k: int, device: str) -> torch.Tensor:
@@ -201,7 +201,7 @@ def _row_scales(groups: int, rows: int, k: int, device: str) -> torch.Tensor:
 
 
 def _listed(grouping: Grouping, rows: Sequence[int]) -> list[int]:
-    """Return what the int32 tensor holds: labels of padding are the group's."""
+    """Return the grouped layout; labels of padding name the group before it."""
     if grouping.kind is GroupKind.LABELS:
         padded = (align(count, grouping.alignment) for count in rows)
         return [group for group, count in enumerate(padded) for _ in range(count)]
@@ -251,7 +251,7 @@ def _library(shape: tuple[int, int, int]) -> Captured:
 
 
 def _row(one: GroupedSuite, shape: Shape, clock: SmClock | None) -> Row:
-    row, weights = one.row(shape), [] if one.kind is GroupKind.ALONG_K else weights_of(shape)
+    row, weights = one.row(shape), [] if one.grouping is GroupKind.ALONG_K else weights_of(shape)
     for name, problem in one.variants(*shape).items():
         rows = rows_of(one.grouping, shape)
         captured = suite.attempt(row, name, partial(_ready, problem, shape, rows, weights))
@@ -284,13 +284,13 @@ def check(problem: GemmProblem, t: Tensors, call: Call) -> None:
     found = [
         one for one in spans(problem, listed) if one.what == "computed" and one.first < one.end
     ]
-    for of in (found[0], found[-1]):
-        for first in {of.first, max(of.first, of.end - CHECKED_ROWS)}:
-            span = Span(of.group, first, min(first + CHECKED_ROWS, of.end))
+    for one in (found[0], found[-1]):
+        for first in {one.first, max(one.first, one.end - CHECKED_ROWS)}:
+            span = Span(one.group, first, min(first + CHECKED_ROWS, one.end))
             dense, part = product(problem, t._replace(c=before), span, listed)
             report = compare(part.d, *reference_and_bound_of(dense, part))
             if not report.ok:
-                raise ValueError(f"wrong values in rows {first} of group {of.group}: {report}")
+                raise ValueError(f"wrong values in rows {first} of group {one.group}: {report}")
 
 
 # --- the suites ---------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def random_activations(name: str, rows: int, k: int, seed: int) -> torch.Tensor:
 def layer_error(name: str, x: torch.Tensor, weight: torch.Tensor, device: str) -> LayerError:
     """Measure one weight.
 
-    x: [rows, k], any floating dtype. weight: [n, k], likewise.
+    x: [rows, k]; weight: [n, k]; both of any floating dtype.
     device: where products run; "cuda" takes the block product through the GPU kernel.
     Cost: one float64 product and three of FP8.
     """

@@ -12,8 +12,8 @@ A record is one JSON file per GPU, `benchmarks/results/<gpu>.json`:
 
 Where `ours` was called with static_b=True, `ours_plain` is the time without; where it leaves FP8
 sums in the tensor core, `ours_promoted` is the time with promotion. Names with `_first` are times
-taken before all others, one after the other, as recorded peers' were; the others were taken in
-turns. Kinds are those of `suites`, and of `grouped_suite`, whose rows say what else they hold.
+taken before all others, one after the other, as recorded peers' were; the others were taken
+interleaved. Kinds are those of `suites`, and of `grouped_suite`, which says what else rows hold.
 
 Test and benchmark runs write their own parts in either order. A part joins what is on disk only
 where the digest agrees, so that one file never mixes figures of two versions of the code.
@@ -34,7 +34,7 @@ Record = dict[str, Any]
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # What no measured kernel depends on.
-OUTSIDE = ("cli", "testing")
+OUTSIDE = ("bench", "cli", "testing")
 SUFFIXES = (".py", ".cuh")
 AND = " && "  # between the commands whose figures a record holds
 ROW_KEY = ("kind", "m", "n", "k")
@@ -51,7 +51,8 @@ def measured_files(package: Path = PACKAGE) -> list[Path]:
 def digest(package: Path = PACKAGE) -> str:
     """Return the sha256 over path and content of every kernel source and host module.
 
-    The command line and `deep_gemm.testing` are left out: they change no measured code.
+    The command line, `deep_gemm.bench` and `deep_gemm.testing` are left out: no measured code
+    depends on them.
     """
     total = hashlib.sha256()
     for file in measured_files(package):

@@ -4,9 +4,9 @@ A suite is a list of shapes of one kind of product, the call of ours that comput
 of other libraries on the same inputs. Its rows hold `kind, m, n, k`, the microseconds under each
 name, `mhz` where the clock is read, `config`, and `errors` where a call gave no figure.
 
-Forms of our call, each a name of a row: `ours`, which up to M = DECODE_M is made with
-static_b=True, as fixed weights allow; `ours_plain`, there alone, without; and where `ours` leaves
-FP8 sums in the tensor core over all of K, `ours_promoted`, which moves them to FP32 every 128.
+Variants of our call, each a key of a row: `ours`, which up to M = DECODE_M is made with
+static_b=True, as fixed weights allow; `ours_plain`, up to there, is made without; and where `ours`
+leaves FP8 sums in the tensor core over all of K, `ours_promoted` moves them to FP32 every 128.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .timing import (
     clock_under,
     set_count,
     time_alone,
-    time_in_turns,
+    time_interleaved,
 )
 
 DECODE_M = 128
@@ -95,9 +95,9 @@ class Suite:
     kind: of the rows. title: for people.
     shapes: (m, n, k).
     problem: what `ours` is asked for, without extents.
-    call: our call on one input set, for one form.
+    call: our call on one input set, for one variant.
     peers: the libraries that accept a shape, by row name; `columns` are all these names.
-    decode_m: up to which M there is a form with static_b=True.
+    decode_m: up to which M there is a variant with static_b=True.
     clock: whether the SM clock is read for each row, a tenth of a second in all.
     corrected_by: the library, timed now and then, by which upstream's recorded time is corrected.
         Ours and this one are timed first as well, one after the other, as the recorded ones were.
@@ -116,7 +116,7 @@ class Suite:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What says which row it is, beside the kind."""
+        """Keys that tell rows of a kind apart."""
         return "m", "n", "k"
 
     @property
@@ -143,14 +143,14 @@ class Suite:
         return [(m, n, k) for n, k in nks for m in ms]
 
     def variants(self, m: int, n: int, k: int) -> dict[str, GemmProblem]:
-        """Return what the forms of our call that differ at this shape compute, by row name."""
-        plain = replace(self.problem, m=m, n=n, k=k)
+        """Return the problems of the variants of our call that differ at this shape, by row key."""
+        problem = replace(self.problem, m=m, n=n, k=k)
         decode = m <= self.decode_m
-        ours = replace(plain, static_b=decode)
+        ours = replace(problem, static_b=decode)
         found = {"ours": ours}
         if decode:
-            found["ours_plain"] = plain
-        if not plain.promoted:
+            found["ours_plain"] = problem
+        if not problem.promoted:
             found["ours_promoted"] = replace(ours, promoted=True)
         return found
 
@@ -218,8 +218,8 @@ def _scales(recipe: ScaleRecipe | None, mn: int, k: int, device: str) -> torch.T
 def measure(suite: Suite, wanted: Sequence[Shape], clock: SmClock | None = None) -> Iterator[Row]:
     """Yield one measured row per shape, all libraries on the same inputs in the same run.
 
-    Every form of our call is checked before it is timed. What fails has None in its column and its
-    message under `errors`.
+    Every variant of our call is checked before it is timed. What fails has None in its column and
+    its message under `errors`.
     """
     spec = from_index(torch.cuda.current_device())
     problems = [problem for shape in wanted for problem in suite.variants(*shape).values()]
@@ -262,7 +262,7 @@ def _row(suite: Suite, shape: Shape, sets: list[Operands], clock: SmClock | None
     for name in suite.first:
         if name in ready:
             row[f"{name}_first"] = round(time_alone(ready[name]), 3)
-    row.update({name: round(us, 3) for name, us in time_in_turns(ready).items()})
+    row.update({name: round(us, 3) for name, us in time_interleaved(ready).items()})
     if clock and suite.clock and "ours" in ready:
         row["mhz"] = clock_under(ready["ours"], clock)  # last: it heats the card
     return row
@@ -283,7 +283,7 @@ def capture_checked(suite: Suite, problem: GemmProblem, sets: Sequence[Operands]
 
 
 def spoil(s: Operands) -> Operands:
-    """Overwrite D, where another form may have left right values; return what a call then gets.
+    """Overwrite D, where another variant may have left right values; return what a call then gets.
 
     D gets NaN or the least integer; sums to add to, where C is D, which are returned as a copy.
     """
@@ -301,7 +301,7 @@ def check_rows(problem: GemmProblem, s: Operands) -> None:
     for first, end in {(0, min(m, CHECKED_ROWS)), (max(0, m - CHECKED_ROWS), m)}:
         part = slice(first, end)
         t = Tensors(
-            s.a[part], _of_rows(s.sfa, m, part), s.b, s.sfb, _of_rows(s.c, m, part), s.d[part]
+            s.a[part], _rows_of(s.sfa, m, part), s.b, s.sfb, _rows_of(s.c, m, part), s.d[part]
         )
         judged = reference_and_bound_of(replace(problem, m=end - first), t, 1.0, 1.0)
         report = compare(t.d, *judged)
@@ -309,7 +309,7 @@ def check_rows(problem: GemmProblem, s: Operands) -> None:
             raise ValueError(f"wrong values in rows {first} to {end}: {report}")
 
 
-def _of_rows(x: torch.Tensor | None, m: int, part: slice) -> torch.Tensor | None:
+def _rows_of(x: torch.Tensor | None, m: int, part: slice) -> torch.Tensor | None:
     """Return the part of a tensor that belongs to some rows of A; all of one that has no rows."""
     return x[part] if x is not None and x.dim() and len(x) == m else x
 

@@ -43,7 +43,7 @@ def of_kind(rows: Iterable[Any], kind: str) -> list[Any]:
 def floor_us(problem: GemmProblem) -> float:
     """Return the least time an H200 was seen to allow, by memory and by tensor cores.
 
-    1.7 us + bytes / 4.6 TB/s is a plain read of HBM; 2 us + FLOPs / 1400 TFLOPS a sustained
+    1.7 us + bytes / 4.6 TB/s is a read of HBM; 2 us + FLOPs / 1400 TFLOPS a sustained
     stream of products of 8-bit operands under the power limit, at half that rate of 16-bit ones.
     """
     return _floor_us(problem.flops, problem.bytes, problem.a_dtype.bytes)
@@ -93,28 +93,28 @@ def floor_share(row: Row) -> float | None:
     return _floor_us(*_work(row)) / us if us else None
 
 
-def versus(name: str, form: str = "ours") -> Ratio:
-    """Return the ratio of a library's time in the same run over ours.
+def versus(name: str, variant: str = "ours") -> Ratio:
+    """Return the ratio of a library's time over ours, both of this run.
 
-    form: the key of our time; a row without it has no ratio.
+    variant: the key of our time; a row without it has no ratio.
     """
 
     def ratio(row: Row) -> float | None:
-        ours, theirs = row.get(form), row.get(name)
+        ours, theirs = row.get(variant), row.get(name)
         return theirs / ours if ours and theirs else None
 
     return ratio
 
 
-def versus_recorded(peers: Iterable[Row], form: str = "ours") -> Ratio:
+def versus_recorded(peers: Iterable[Row], variant: str = "ours") -> Ratio:
     """Return the ratio of upstream's recorded time over ours, corrected for the machine.
 
-    The recorded time is multiplied by cuBLASLt's in this run over cuBLASLt's in the recorded run of
-    the same shape (Suite.corrected_by; of groups the row's `dense_shape`), so that clock and power
-    of the two runs cancel. Times of ours and of cuBLASLt are those that were taken first, as the
-    recorded ones were, where there are such.
+    The recorded time is multiplied by cuBLASLt's time of the shape (Suite.corrected_by; with
+    groups, of the row's `dense_shape`) in this run over its time in the recorded run, so that clock
+    and power of the two runs cancel. Where a row has times that were taken first, as the recorded
+    ones were, those are used.
 
-    form: the key of our time; `ours_plain` leaves out the rows where the two forms are one.
+    variant: the key of our time; `ours_plain` leaves out rows that have no such time.
     """
     timed = (row for row in peers if row.get("upstream") and "k" in row)
     recorded = {row_key(row): row for row in timed}
@@ -124,7 +124,7 @@ def versus_recorded(peers: Iterable[Row], form: str = "ours") -> Ratio:
         library = suite_of(row["kind"]).corrected_by
         if not then or not library:
             return None
-        names = form, library
+        names = variant, library
         first = tuple(f"{name}_first" for name in names)
         ours, now = (row.get(name) for name in (first if all(n in row for n in first) else names))
         if "dense_shape" in row:
@@ -158,7 +158,7 @@ def comparisons(peers: Sequence[Row] = ()) -> dict[str, Ratio]:
     }
     if peers:
         found[UPSTREAM] = versus_recorded(peers)
-        found[f"{UPSTREAM}, plain form"] = versus_recorded(peers, "ours_plain")
+        found[f"{UPSTREAM}, without static_b"] = versus_recorded(peers, "ours_plain")
     return found
 
 
@@ -168,7 +168,7 @@ class Comparison:
 
     value: a ratio above 1 in our favour, or TFLOPS.
     mean, worst: wanted of the geometric mean and of every shape; None where nothing is.
-    from_m: rows of fewer tokens are left out.
+    from_m: rows of a smaller M are left out.
     """
 
     kind: str
@@ -197,7 +197,7 @@ def other_comparisons(peers: Sequence[Row] = ()) -> list[Comparison]:
     ):
         found += [
             Comparison(kind, label, versus(name), mean, 0.93),
-            Comparison(kind, f"{label}; ours plain", versus(name, "ours_plain")),
+            Comparison(kind, f"{label}; ours without static_b", versus(name, "ours_plain")),
             Comparison(kind, f"{label}; ours promoted", versus(name, "ours_promoted")),
         ]
     return [
@@ -256,7 +256,7 @@ def _class(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a comparison over all the rows of its kind."""
+    """The result of a comparison over all rows of its kind."""
 
     comparison: Comparison
     found: ClassSummary
@@ -276,10 +276,10 @@ class Outcome:
 
 
 def outcomes(rows: Sequence[Row], peers: Sequence[Row] = ()) -> list[Outcome]:
-    """Return what came of every comparison of the kinds in `rows`, "dense_fp8" left out."""
+    """Return the result of every comparison of the kinds in `rows`, "dense_fp8" left out."""
     found = []
     for one in other_comparisons(peers):
-        of_it = of_kind(rows, one.kind)
-        if result := _class(of_it, one.value, one.label, one.from_m, EVERY_M):
+        same_kind = of_kind(rows, one.kind)
+        if result := _class(same_kind, one.value, one.label, one.from_m, EVERY_M):
             found.append(Outcome(one, result))
     return found

@@ -69,16 +69,16 @@ class Captured:
 
 
 def time_alone(captured: Captured, *, replays: int = 5, warm_ms: float = 0.0) -> float:
-    """Return what time_calls() does, of calls that are captured."""
+    """Return what time_calls() returns, for calls that are captured already."""
     keep_busy(captured.replay, warm_ms)
     return statistics.median(captured.time_us() for _ in range(replays))
 
 
-def time_in_turns(captured: Mapping[str, Captured], rounds: int = 5) -> dict[str, float]:
-    """Return the median microseconds per call of each, replayed in turns.
+def time_interleaved(captured: Mapping[str, Captured], rounds: int = 5) -> dict[str, float]:
+    """Return the median microseconds per call of each graph, with the replays interleaved.
 
     A card's clock falls with what it has just done and its temperature, by up to 20 % for long
-    kernels. In turns it falls for all alike, so figures can be compared; the first turn is not
+    kernels. Interleaved replays all see it fall, so figures can be compared. The first round is not
     counted.
     """
     times: dict[str, list[float]] = {name: [] for name in captured}
@@ -98,7 +98,7 @@ def clock_under(captured: Captured, clock: SmClock) -> int | None:
 
 
 def capture(calls: Sequence[Call], target_ms: float = 8.0) -> Captured:
-    """Return a graph of `calls` in turn that takes about `target_ms`.
+    """Return a graph that repeats `calls`, in order, for about `target_ms`.
 
     calls: as time_calls() takes them.
     """

@@ -47,8 +47,8 @@ def bench(
     wgrad (FP8 weight gradients added into FP32); of FP8 groups grouped_contiguous, grouped_masked,
     grouped_offsets and k_grouped, whose -m are rows of a group. Each figure is the median replay of
     a CUDA graph whose calls rotate over inputs larger together than L2. Up to M = 128, as in
-    decoding with fixed weights, ours is called with static_b=True and timed in its plain form as
-    well. With -n and -k both given, any dense shape can be measured. Exit status 1 where one of our
+    decoding with fixed weights, ours is called with static_b=True, and timed without it as well.
+    With -n and -k both given, any dense shape can be measured. Exit status 1 where one of our
     own calls failed or gave wrong values.
     """
     chosen, filters = suites_of(kind or [], suite), (m or [], n or [], k or [])
@@ -121,9 +121,9 @@ def rows_of(one: AnySuite, shapes: list[Any], clock: SmClock) -> Iterator[Row]:
     return grouped_suite.measure(one, shapes, clock)
 
 
-FORMS = {
+VARIANTS = {
     "ours": "ours us",
-    "ours_plain": "plain us",
+    "ours_plain": "without static_b us",
     "ours_promoted": "promoted us",
     "ours_labels_128": "padded us",
 }
@@ -136,16 +136,16 @@ def header(suite: AnySuite) -> str:
 
 def columns(suite: AnySuite) -> list[tuple[str, int]]:
     """Return name and width of the columns of a suite, all but the last."""
-    names = [*suite.keys, *(FORMS[form] for form in forms(suite))]
+    names = [*suite.keys, *(VARIANTS[name] for name in variants(suite))]
     names += ["TFLOPS", "GB/s", "floor", "MHz"]
     names += [name for peer in suite.columns for name in (f"{peer} us", "ratio")]
     return [(name, max(len(name), 6)) for name in names]
 
 
-def forms(suite: AnySuite) -> list[str]:
-    """Return the forms of our call that any shape of a suite has."""
-    found = {form for shape in suite.shapes for form in suite.variants(*shape)}
-    return [form for form in FORMS if form in found]
+def variants(suite: AnySuite) -> list[str]:
+    """Return the variants of our call that any shape of a suite has."""
+    found = {name for shape in suite.shapes for name in suite.variants(*shape)}
+    return [name for name in VARIANTS if name in found]
 
 
 def line(row: Row) -> str:
@@ -157,7 +157,7 @@ def line(row: Row) -> str:
 
     suite, share = summary.suite_of(row["kind"]), summary.floor_share(row)
     cells = [*(row[key] for key in suite.keys)]
-    cells += [_fixed(row.get(form), 2) for form in forms(suite)]
+    cells += [_fixed(row.get(name), 2) for name in variants(suite)]
     cells += [_fixed(summary.tflops(row), 0), _fixed(summary.gbs(row), 0)]
     cells += ["-" if share is None else f"{100 * share:.0f}%", row.get("mhz") or "-"]
     for peer in suite.columns:
@@ -254,8 +254,8 @@ def write_record(target: Path, part: Row, command: str) -> None:
 
 
 def failures(row: Row) -> list[str]:
-    """Return a sentence for each form of our call that gave no figure."""
-    named = [form for form in FORMS if form == "ours" or form in row]
+    """Return a sentence for each variant of our call that gave no figure."""
+    named = [name for name in VARIANTS if name == "ours" or name in row]
     what = f"{row['kind']} {row['m']} x {row['n']} x {row['k']}"
     errors = row.get("errors", {})
     return [f"{what}, {one}: {errors.get(one, 'no figure')}" for one in named if not row.get(one)]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..problem import GemmProblem
 from . import console
 from .products import FastAccum, Layout, Operands, Output, Scales, product
 

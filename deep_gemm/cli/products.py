@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..problem import GemmProblem, ScaleChoice
 from . import console
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
     from ..problem import GemmProblem
 
-SCALES = ("block", "rows", "tensor", "row", "none")
+SCALES = ("block", "1x128", "tensor", "row", "none")
 LAYOUTS = ("nt", "nn", "tn", "tt")
 
 Operands = Annotated[
@@ -24,7 +23,7 @@ Operands = Annotated[
 Scales = Annotated[
     str | None,
     typer.Option(
-        help="block (1x128 and 128x128), rows (1x128 of both), tensor, row (and column), none. "
+        help="block (1x128 of A, 128x128 of B), 1x128 (of both), tensor, row (and column), none. "
         "By default block for FP8, else none."
     ),
 ]
@@ -46,6 +45,7 @@ def product(
     Whether the parts go together is judged as matmul() does, on small tensors of these kinds.
     """
     from .. import dtypes, errors
+    from ..problem import ScaleChoice
     from ..problem.from_tensors import problem_of
     from ..problem.request import Options, Tensors
 

@@ -8,7 +8,7 @@ import torch
 
 from ..errors import ArgumentError, UnsupportedError
 from ..operands import to_nt
-from ..problem import GemmProblem, checks
+from ..problem import GemmProblem, Major, checks
 from ..problem.from_tensors import problem_of
 from ..problem.request import Options, Tensors
 
@@ -85,7 +85,7 @@ def _check(problem: GemmProblem, d: torch.Tensor) -> None:
 def _check_fp8(problem: GemmProblem) -> None:
     """Check what cuBLASLt asks of FP8 operands."""
     for name, major in (("a", problem.a_major), ("b", problem.b_major)):
-        if major != "k":
+        if major is not Major.K:
             raise UnsupportedError(f"{name} of FP8", ["cuBLASLt wants its K contiguous"])
     for name, extent in (("N", problem.n), ("K", problem.k)):
         if extent % _ALIGNMENT:

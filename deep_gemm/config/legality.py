@@ -85,8 +85,11 @@ def _cluster(config: GemmConfig) -> list[str]:
         return [
             f"a cluster of {config.cluster_m} x {config.cluster_n}; one operand can be shared by 2"
         ]
-    if config.cluster_m == 2 and config.tile.block_n % 16:
-        return [f"half of BLOCK_N = {config.tile.block_n} is no multiple of the 8-row swizzle"]
+    tile = config.tile
+    shared = ("M", tile.block_m, config.cluster_n), ("N", tile.block_n, config.cluster_m)
+    for axis, block, sharers in shared:
+        if sharers == 2 and block % 16:
+            return [f"half of BLOCK_{axis} = {block} is no multiple of the 8-row swizzle"]
     return _split(config)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from ..dtypes import DType
-from ..errors import ArgumentError
+from ..errors import ArgumentError, UnsupportedError
 from . import checks
 from .choices import CMode, GroupKind, Major
 from .epilogue import TensorOperand
@@ -52,21 +52,24 @@ def _dense_problem(t: Tensors, options: Options, alpha: float, beta: float) -> G
         m, n, k, a_dtype, b_dtype, d_dtype, scale_a, scale_b,
         promoted=not options.fast_accum,
         a_major=checks.major("a", t.a), b_major=checks.major("b", t.b),
-        c_mode=_c_mode(t, d_dtype, beta), epilogue=options.epilogue,
+        c_mode=_c_mode(t, d_dtype, beta, options), epilogue=options.epilogue,
     )  # fmt: skip
     # A B that is transposed first is written by a kernel in flight.
     return replace(problem, static_b=options.static_b and "b" not in problem.transposed)
 
 
-def _c_mode(t: Tensors, d_dtype: DType, beta: float) -> CMode:
+def _c_mode(t: Tensors, d_dtype: DType, beta: float, options: Options) -> CMode:
     if t.c is None:
         return CMode.NONE
-    in_place = t.c.data_ptr() == t.d.data_ptr()
+    # No op can follow what the store adds.
+    in_place = t.c.data_ptr() == t.d.data_ptr() and not options.epilogue
     return CMode.REDUCE if in_place and beta == 1 and d_dtype.bytes == 4 else CMode.READ
 
 
 def _check_epilogue(t: Tensors, options: Options, problem: GemmProblem) -> None:
-    """Check the operands of further epilogue ops: D's type, contiguous along their last axis."""
+    """Check further epilogue ops and operands: D's type, contiguous along the last axis."""
+    if options.epilogue and problem.c_mode is CMode.REDUCE:
+        raise UnsupportedError("epilogue ops after C", ["with groups along K the store adds C"])
     operands = [operand for op in options.epilogue for operand in op.tensors]
     if len(operands) != len(t.epilogue):
         raise ArgumentError("epilogue", "number of tensors", len(operands), len(t.epilogue))
@@ -110,3 +113,7 @@ def check_tensors(t: Tensors, options: Options) -> None:
     for name, value in zip(names, t[:7], strict=True):
         if value is not None or name in ("a", "b", "d"):
             checks.tensor(name, value)
+    operands = [operand.name for op in options.epilogue for operand in op.tensors]
+    operands += ["epilogue"] * len(t.epilogue)
+    for name, value in zip(operands, t.epilogue, strict=False):
+        checks.tensor(name, value)

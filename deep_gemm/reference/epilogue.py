@@ -8,6 +8,7 @@ import torch
 
 from ..problem import GemmProblem
 from ..problem.epilogue import ADD_C, ALPHA, SCALE, EpilogueOp
+from ..problem.request import Tensors
 
 Operands = Mapping[str, torch.Tensor]
 Formula = Callable[[torch.Tensor, Operands], torch.Tensor]
@@ -53,9 +54,13 @@ def further_operands(
     }
 
 
-def apply_further(
-    problem: GemmProblem, value: torch.Tensor, tensors: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """Return values of D after a problem's further ops."""
-    everything = further_operands(problem, tensors, slice(None), slice(None))
-    return apply(problem.epilogue, value.to(torch.float32), everything)
+def of_empty_sum(problem: GemmProblem, t: Tensors, beta: float) -> torch.Tensor:
+    """Return D where K = 0, before it is rounded: beta * C, then a problem's further ops."""
+    exact = t.d.dtype == torch.int32
+    value = t.d.new_zeros(t.d.shape, dtype=torch.int64 if exact else torch.float32)
+    operands = further_operands(problem, t.epilogue, slice(None), slice(None))
+    ops = problem.epilogue
+    if t.c is not None:
+        ops = (ADD_C, *ops)
+        operands |= {"c": t.c, "beta": t.c.new_tensor(beta, dtype=torch.float32)}
+    return apply(ops, value, operands)

@@ -22,7 +22,7 @@ Part = tuple[GemmProblem, Tensors]
 def grouped_gemm(problem: GemmProblem, t: Tensors, alpha: float = 1.0, beta: float = 1.0) -> None:
     """Write D of a grouped problem as the kernels do, for tensors that fit `problem`.
 
-    problem: with a grouping; request_groups.py says the shapes, problem.Grouping what the int32
+    problem: with a grouping; problem/grouped.py says the shapes, Grouping what the int32
         tensor t.grouped_layout says, which is read here, by the host.
 
     Every row is that of gemm() with its group's B, bit for bit. What is written:
@@ -90,6 +90,7 @@ def _stacked(problem: GemmProblem, t: Tensors) -> Iterator[Part]:
         sfa = _of_rows(_of_group(t.sfa, group), problem.scale_a, at)
         sfb = _of_group(t.sfb, group)
         tensors = Tensors(t.a[group, at], sfa, t.b[group], sfb, None, t.d[group, at])
+        tensors = tensors._replace(epilogue=_operands_of_rows(problem, t, at))
         yield replace(problem, grouping=None, m=rows), tensors
 
 
@@ -101,12 +102,13 @@ def _along_k(problem: GemmProblem, t: Tensors) -> Iterator[Part]:
         a, b = (_group_along_k(x, start, k, problem.a_major) for x in (t.a, t.b))
         sfa, sfb = (None if sf is None else sf[:, blocks] for sf in (t.sfa, t.sfb))
         c = None if t.c is None else t.c[group]
-        yield replace(problem, grouping=None, k=k), Tensors(a, sfa, b, sfb, c, t.d[group])
+        tensors = Tensors(a, sfa, b, sfb, c, t.d[group], epilogue=t.epilogue)
+        yield replace(problem, grouping=None, k=k), tensors
         start, column = start + k, blocks.stop
 
 
 def _group_along_k(x: torch.Tensor, start: int, k: int, major: Major) -> torch.Tensor:
-    """Return the [rows, k] of a group: columns of x, or a piece of the buffer of x."""
+    """Return the [rows, k] of a group: columns of x, or a part of the buffer of x."""
     if major is Major.MN:
         return x[:, start : start + k]
     rows = x.shape[0]
@@ -131,7 +133,15 @@ def _rows(problem: GemmProblem, t: Tensors, group: int, first: int, last: int) -
     at = slice(first, last)
     sfa, sfb = _of_rows(t.sfa, problem.scale_a, at), _of_group(t.sfb, group)
     tensors = Tensors(t.a[at], sfa, t.b[group], sfb, None, t.d[at])
+    tensors = tensors._replace(epilogue=_operands_of_rows(problem, t, at))
     return replace(problem, grouping=None, m=last - first), tensors
+
+
+def _operands_of_rows(problem: GemmProblem, t: Tensors, at: slice) -> tuple[torch.Tensor, ...]:
+    """Return the operands of further epilogue ops for some rows of D."""
+    operands = [operand for op in problem.epilogue for operand in op.tensors]
+    pairs = zip(operands, t.epilogue, strict=True)
+    return tuple(value[at] if "m" in operand.axes else value for operand, value in pairs)
 
 
 def _of_group(scale: torch.Tensor | None, group: int) -> torch.Tensor | None:

@@ -35,17 +35,17 @@ class Span:
 # --- what is to be made of D ---------------------------------------------------------------------
 
 
-def spans(problem: GemmProblem, groups: Sequence[int] | None) -> Iterator[Span]:
-    """Yield what a call makes of the rows of D, given what the int32 tensor holds."""
+def spans(problem: GemmProblem, layout: Sequence[int] | None) -> Iterator[Span]:
+    """Yield what a call makes of the rows of D, given the contents of the grouped layout."""
     grouping, m = grouping_of(problem), problem.m
     if grouping.kind is GroupKind.LABELS:
-        yield from _merged(_spans_of_labels(grouping, groups or [], m))
+        yield from _merged(_spans_of_labels(grouping, layout or [], m))
     elif grouping.kind is GroupKind.OFFSETS:
-        yield from _spans_of_offsets(grouping, groups or [], m)
+        yield from _spans_of_offsets(grouping, layout or [], m)
     else:
         masked = grouping.kind is GroupKind.MASKED
         for group in range(grouping.num_groups):
-            count = min(max((groups or [])[group], 0), m) if masked else m
+            count = min(max((layout or [])[group], 0), m) if masked else m
             yield Span(group, 0, count)
 
 
@@ -87,7 +87,7 @@ def _spans_of_offsets(grouping: Grouping, ends: Sequence[int], m: int) -> Iterat
 
 
 def options_of(problem: GemmProblem) -> Options:
-    """Return the options by which gemm() is asked for a problem."""
+    """Return the options that make gemm() compute a problem."""
     mainloop = problem.variant.mainloop
     scales = ScaleChoice(mainloop.value) if mainloop.scales_along_k else ScaleChoice.AUTO
     return Options(scales, not problem.promoted, problem.static_b, grouping_of(problem))
@@ -106,14 +106,15 @@ def judge(problem: GemmProblem, drawn: Drawn, *, exact: bool = False) -> None:
 
     Computed rows of each group are compared with the float64 product within its bound, exact ones
     and integers with the CPU backend bit for bit; zeros must be zeros; rows of no group, those
-    behind a group's count, and canaries, untouched. What the int32 tensor holds now is what counts.
+    behind a group's count, and canaries, untouched. Groups are those that the grouped layout says
+    at this moment.
 
     Synchronizes, and costs as numerics.reference_and_bound_of() of every group.
     """
     drawn.check()
-    groups = drawn.tensors.grouped_layout
-    listed = None if groups is None else groups.tolist()
-    added = _with_addend(problem, drawn)
+    layout = drawn.tensors.grouped_layout
+    listed = None if layout is None else layout.tolist()
+    added = _with_c_before(problem, drawn)
     left = torch.ones(len(drawn.whole), dtype=torch.bool, device=drawn.whole.device)
     for span in spans(problem, listed):
         place = _place(problem, drawn, span)
@@ -135,7 +136,7 @@ def judge(problem: GemmProblem, drawn: Drawn, *, exact: bool = False) -> None:
         )
 
 
-def _with_addend(problem: GemmProblem, drawn: Drawn) -> Tensors:
+def _with_c_before(problem: GemmProblem, drawn: Drawn) -> Tensors:
     """Return the tensors with what C held before the call."""
     t = drawn.tensors
     if t.c is None or t.c.data_ptr() != t.d.data_ptr():
@@ -146,13 +147,13 @@ def _with_addend(problem: GemmProblem, drawn: Drawn) -> Tensors:
 
 
 def _pitch(problem: GemmProblem, drawn: Drawn) -> int:
-    """Return the rows from one group of a stacked D to the next; all where it is not stacked."""
+    """Return the rows from one group of a stacked D to the next; without a stack, all rows."""
     stacked = drawn.tensors.d.dim() == 3
     return max(len(drawn.whole) // (grouping_of(problem).num_groups if stacked else 1), 1)
 
 
 def _place(problem: GemmProblem, drawn: Drawn, span: Span) -> slice:
-    """Return the rows of the whole of D that a span is."""
+    """Return the rows of drawn.whole that a span covers."""
     before = span.group * _pitch(problem, drawn) if drawn.tensors.d.dim() == 3 else 0
     return slice(before + span.first, before + span.end)
 
@@ -165,7 +166,7 @@ def _judge_product(problem: GemmProblem, t: Tensors, where: str, exact: bool) ->
     if exact or problem.variant.is_integer:
         wanted = torch.empty_like(t.d)
         reference.gemm(problem, t._replace(d=wanted))
-        # NaN stand in the same places; their bits may differ.
+        # compare() has found NaN in equal places; their bits may differ.
         got, wanted = (x.masked_fill(x.isnan(), 0) for x in (t.d, wanted))
         assert_bitwise_equal(got, wanted, f"{where}: result and reference")
 
@@ -202,7 +203,7 @@ def product(
 def _scales_of(
     scale: torch.Tensor | None, recipe: ScaleRecipe | None, group: int | None
 ) -> torch.Tensor | None:
-    """Return the scales of one group, None: of all."""
+    """Return the scales of one group; of all if `group` is None."""
     if scale is None or group is None:
         return scale
     if recipe != PER_TENSOR:

@@ -62,7 +62,7 @@ def grouping_of(problem: GemmProblem) -> Grouping:
 
 
 def least_m(grouping: Grouping, rows: Sequence[int]) -> int:
-    """Return the fewest rows of A that hold groups of `rows` rows; with kind "k" it has any."""
+    """Return the fewest rows of A that hold groups of `rows` rows; 1 with groups along K."""
     if grouping.kind in (GroupKind.LABELS, GroupKind.OFFSETS):
         return max((end for first, end in _placed(grouping, rows) if first < end), default=0)
     return 1 if grouping.kind is GroupKind.ALONG_K else max(rows)
@@ -75,11 +75,11 @@ def _placed(grouping: Grouping, rows: Sequence[int]) -> list[Extent]:
     return [(begin, begin + count) for begin, count in zip(begins, rows, strict=False)]
 
 
-def group_tensor(problem: GemmProblem, rows: Sequence[int]) -> list[int] | None:
-    """Return what the int32 tensor of a grouping holds for groups of `rows` rows, or None.
+def grouped_layout(problem: GemmProblem, rows: Sequence[int]) -> list[int] | None:
+    """Return the grouped layout for groups of `rows` rows as a list, or None.
 
-    Labels name padding in turn -1 and the group before it; of empty groups one in two ends where
-    the one before does, the others where they would begin.
+    Padding has alternately the label -1 and that of the group before it. Of empty groups every
+    second one ends where the group before it ends, the others where they would begin.
     """
     grouping = grouping_of(problem)
     if grouping.kind is GroupKind.BATCHED:
@@ -117,7 +117,7 @@ def make(
 ) -> Drawn:
     """Return random tensors that fit a problem with a grouping, as gemm() takes them.
 
-    rows: of each group, or its extent along K; see group_tensor() for the rest.
+    rows: of each group, or its extent along K; grouped_layout() says what follows from them.
     generator: of the same device; the device's default one where None.
     scale_layouts: of sfa and sfb, of SCALE_LAYOUTS. A scale of a whole tensor is [], or one of each
         group in another layout than "row_major", where the operand has a matrix for each.
@@ -125,8 +125,8 @@ def make(
     contiguous: C and D have nothing between their rows and groups.
     exact: as problems.make(): GPU and CPU backend must agree bit for bit.
 
-    C, where the problem adds one, is D for an addend of "reduce". Raises ArgumentError where the
-    rows do not fit.
+    C, where the problem adds one, is D with CMode.REDUCE. Raises ArgumentError where the rows do
+    not fit.
     """
     grouping, source = grouping_of(problem), (device, generator)
     _check_fit(problem, rows)
@@ -143,11 +143,11 @@ def make(
             poison.nan_fill_(a[group, first:end] if grouping.is_stacked else a[first:end])
             if sfa is not None and problem.scale_a != PER_TENSOR:
                 sfa[(group,) if grouping.is_stacked else ()][first:end].fill_(torch.nan)
-    found = group_tensor(problem, rows)
-    groups = None if found is None else torch.tensor(found, dtype=torch.int32, device=device)
+    listed = grouped_layout(problem, rows)
+    layout = None if listed is None else torch.tensor(listed, dtype=torch.int32, device=device)
     d, whole, check = _output(problem, device, 0 if contiguous else 8, 0 if contiguous else GAP)
-    c = _addend(problem, d, exact, source)
-    return Drawn(Tensors(a, sfa, b, sfb, c, d, groups), whole, whole.clone(), check)
+    c = _c(problem, d, exact, source)
+    return Drawn(Tensors(a, sfa, b, sfb, c, d, layout), whole, whole.clone(), check)
 
 
 def _check_fit(problem: GemmProblem, rows: Sequence[int]) -> None:
@@ -161,7 +161,7 @@ def _check_fit(problem: GemmProblem, rows: Sequence[int]) -> None:
 
 
 class _Side(NamedTuple):
-    """One operand: its rows, type, scales and order, and whether each group has a matrix of it."""
+    """One operand: its rows, type, scales and major, and whether each group has a matrix of it."""
 
     mn: int
     dtype: DType
@@ -297,10 +297,8 @@ def _output(
     )
 
 
-def _addend(
-    problem: GemmProblem, d: torch.Tensor, exact: bool, source: Source
-) -> torch.Tensor | None:
-    """Return C, of about the size of the product: D itself where the addend is "reduce"."""
+def _c(problem: GemmProblem, d: torch.Tensor, exact: bool, source: Source) -> torch.Tensor | None:
+    """Return C, about as large as the product; with CMode.REDUCE it is D."""
     if problem.c_mode is CMode.NONE:
         return None
     device, generator = source

@@ -23,7 +23,7 @@ uniform, log-normal, one-signed and outlier-channel data, and leave a margin the
 one of 20000 one-signed blocks came to 1.0013 of the bound.
 Data built to keep 31 of 32 products just below the last kept bit can exceed them.
 
-Sums that stay in the tensor core. The same rule over all of K: let T be the exact sum, Q the root
+Sums that stay in the tensor core: the rule above, over all of K. Let T be the exact sum, Q the root
 of the sum of the squared products, A the sum of their magnitudes, and I the products of one
 instruction. No magnitude present exceeds |T| + Q by much, the running sum included if its terms
 come in random order, so with u bits kept allowed is
@@ -61,7 +61,7 @@ from ..problem.scale_recipe import BLOCK_128X128
 
 BLOCK = 128
 TENSOR_CORE_ULP = 2.0**-13
-WALK_FACTOR = 20.0
+RANDOM_WALK_FACTOR = 20.0
 PULL_FACTOR = 14.0
 _FP32_HALF_ULP = 2.0**-24
 _FP32_TINY = 2.0**-149
@@ -224,9 +224,9 @@ def reference_and_bound_of(
         return (total if tensors.c is None else total.add_(tensors.c)), bound.zero_()
     _scale_(problem, tensors, alpha, (total, bound))
     if tensors.c is not None and beta != 0:
-        addend = tensors.c.to(torch.float64) * beta
-        bound.add_(addend.abs(), alpha=2 * (beta != 1) * _FP32_HALF_ULP)
-        bound.add_(total.add_(addend).abs(), alpha=_FP32_HALF_ULP)
+        scaled_c = tensors.c.to(torch.float64) * beta
+        bound.add_(scaled_c.abs(), alpha=2 * (beta != 1) * _FP32_HALF_ULP)
+        bound.add_(total.add_(scaled_c).abs(), alpha=_FP32_HALF_ULP)
     relative, tiny = _OUTPUT_HALF_ULP[problem.d_dtype.torch]
     bound.add_(_power_of_two_below(total.abs().add_(bound)).mul_(relative).clamp_min_(tiny))
     return total, bound
@@ -240,9 +240,9 @@ def _by_k_blocks(problem: GemmProblem, t: Tensors, exact: bool) -> Judged:
     for a_block, b_block, scale in _k_blocks(problem, t):
         term = a_block @ b_block.T
         if not exact:
-            walk = (a_block.square() @ b_block.square().T).sqrt_().mul_(WALK_FACTOR)
-            walk.add_(term.abs(), alpha=PULL_FACTOR)
-            bound.addcmul_(walk, scale.abs(), value=TENSOR_CORE_ULP)
+            lost = (a_block.square() @ b_block.square().T).sqrt_().mul_(RANDOM_WALK_FACTOR)
+            lost.add_(term.abs(), alpha=PULL_FACTOR)
+            bound.addcmul_(lost, scale.abs(), value=TENSOR_CORE_ULP)
         term.mul_(scale)
         total.add_(term)
         bound.add_(term.abs_(), alpha=roundings * _FP32_HALF_ULP)
@@ -343,12 +343,11 @@ def _diagnose(
     nan_bad = actual.isnan() != reference.isnan()
     low = (reference.abs() - bound).to(actual.dtype).isinf()
     high = (reference.abs() + bound).to(actual.dtype).isinf()
-    at_the_edge = (
-        reference.isfinite() & high & ~low
-    )  # both the largest value and infinity are right
+    # Both the largest value and infinity are right.
+    at_the_limit = reference.isfinite() & high & ~low
     infinite = (actual.isinf() | wanted.isinf()) & ~nan_bad
     same_sign = (actual > 0) == (reference > 0)
-    inf_bad = infinite & (actual != wanted) & ~(at_the_edge & same_sign)
+    inf_bad = infinite & (actual != wanted) & ~(at_the_limit & same_sign)
     finite = actual.isfinite() & wanted.isfinite()
     over = finite & ~(ratio <= 1.0)
     ratio = torch.where(finite, ratio.nan_to_num(torch.inf), 0.0)

@@ -66,7 +66,7 @@ def make(
     scale_layouts: of sfa and sfb, of SFA_LAYOUTS or, where they are vectors, VECTOR_LAYOUTS.
     row_pad: elements behind each line of A and B, after those that fill up its last 16 bytes.
     out_pad: elements behind each row of C and D.
-    in_place: C, where the problem adds one, is D; so it is for an addend of "reduce".
+    in_place: C, where the problem adds one, is D; with CMode.REDUCE it always is.
     exact: small integers (full-range ones for INT8), and powers of two as scales along K: sums have
         no rounding anywhere, so GPU and CPU backend must agree bit for bit.
 
@@ -90,8 +90,8 @@ def make(
     if problem.c_mode is not CMode.NONE:
         drawn = torch.randn((m, n), device=device, generator=generator).mul_(spread)
         drawn = (drawn.round_() if problem.d_dtype == INT32 else drawn).to(d.dtype)
-        same = in_place or problem.c_mode is CMode.REDUCE
-        c = d.copy_(drawn) if same else poison.pitched(drawn, n + out_pad)
+        is_d = in_place or problem.c_mode is CMode.REDUCE
+        c = d.copy_(drawn) if is_d else poison.pitched(drawn, n + out_pad)
     return Drawn(Tensors(a, sfa, b, sfb, c, d), check)
 
 
@@ -174,7 +174,7 @@ def _scales(
 
 
 def _in_lines(x: torch.Tensor, major: Major, row_pad: int) -> torch.Tensor:
-    """Return x with lines along K ("k") or along its rows ("mn"), each followed by poison."""
+    """Return x with lines along K, or along its rows if MN-major, each followed by poison."""
     length = x.shape[1] if major is Major.K else x.shape[0]
     pitch = align(length, 16 // x.element_size()) + row_pad
     return poison.pitched(x, pitch) if major is Major.K else poison.transposed(x, pitch)

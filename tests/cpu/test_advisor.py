@@ -92,8 +92,8 @@ def test_magnitudes_that_differ_along_k_need_blocks(rng):
     assert advice.errors["block"] < 0.1 < advice.errors["per_channel"]
 
 
-def test_an_error_too_large_overrules_a_narrow_spread(rng):
-    """One outlier in every row: rows are alike, and one scale flushes the rest all the same."""
+def test_an_error_too_large_overrules_a_small_spread(rng):
+    """One outlier in every row: rows are alike, but one scale flushes all other elements."""
     weight = normal(rng, 64, 512) * 1e-6
     weight[:, 0] = 1.0
     x = normal(rng, 64, 512)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import deep_gemm
+from deep_gemm.bench.suite import Operands
 from deep_gemm.bench.suites import SUITES
 from deep_gemm.config import by_name, explain
 from deep_gemm.errors import CompileError
@@ -44,7 +45,7 @@ def test_share_is_time_per_unit_of_real_work() -> None:
 def test_aligned_rows_change_no_product(rng: torch.Generator) -> None:
     a, sfa, b, sfb = make_block_scaled(5, 24, 200, generator=rng)
     d = deep_gemm.matmul((a, sfa), (b, sfb))
-    padded = alignment.align_operands(GemmLayout(a, sfa, b, sfb, d))
+    padded = alignment.align_operands(Operands(a, sfa, b, sfb, d))
     assert padded.a.shape == (5, 200) and padded.a.stride(0) == padded.b.stride(0) == 256
     found = deep_gemm.matmul((padded.a, padded.sfa), (padded.b, padded.sfb))
     assert torch.equal(found, d)
@@ -57,7 +58,7 @@ SHAPE = (64, 576, 7168)
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, float], list[str]]:
-    """Let times be those of a table, 10 us by default; return it and the names, by turns."""
+    """Let times be those of a table, 10 us by default; return it and the names that were timed."""
     table: dict[str, float] = {}
     taken: list[str] = []
 
@@ -66,12 +67,12 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, float], list[str]]
             raise CompileError(config.name, "no registers left", None)
         return SimpleNamespace(us=table.get(config.name, 10.0), name=config.name)
 
-    def in_turns(captured: dict[str, Any]) -> dict[str, float]:
+    def interleaved(captured: dict[str, Any]) -> dict[str, float]:
         taken.extend(one.name for one in captured.values())
         return {name: one.us for name, one in captured.items()}
 
     monkeypatch.setattr(sweep.Timed, "captured", captured)
-    monkeypatch.setattr(sweep, "in_turns", in_turns)
+    monkeypatch.setattr(sweep, "interleaved", interleaved)
     monkeypatch.setattr(sweep, "rotating_sets", lambda *args: [])
     monkeypatch.setattr(sweep, "compile_ahead", list)
     monkeypatch.setattr(sweep, "from_index", lambda index: by_name("h200"))
@@ -79,8 +80,8 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, float], list[str]]
     return table, taken
 
 
-def names(kind: str, shape: tuple[int, int, int], form: str = "ours") -> list[str]:
-    found = explain(SUITES[kind].forms(*shape)[form], by_name("h200"))
+def names(kind: str, shape: tuple[int, int, int], variant: str = "ours") -> list[str]:
+    found = explain(SUITES[kind].variants(*shape)[variant], by_name("h200"))
     return [candidate.config.name for candidate in found]
 
 
@@ -88,7 +89,7 @@ def row(chosen_us: float, best_us: float, shape: tuple[int, int, int] = SHAPE) -
     m, n, k = shape
     chosen, best = names("dense_fp8", shape)[:2]
     return {
-        "kind": "dense_fp8", "form": "ours", "m": m, "n": n, "k": k,
+        "kind": "dense_fp8", "variant": "ours", "m": m, "n": n, "k": k,
         "chosen": chosen, "chosen_us": chosen_us, "best": best, "best_us": best_us,
         "candidates": {chosen: (9.0, chosen_us), best: (9.5, best_us)},
     }  # fmt: skip
@@ -111,30 +112,30 @@ def test_the_choice_is_measured_again_where_it_is_over_five_per_cent_behind(
     flat = [(one["m"], one["us"], one["predicted"]) for one in sweep.times(rows)]
     assert flat == [(64, 10.4, 9.0), (64, 10.0, 9.5), (128, 10.1, 9.0), (128, 10.0, 9.5)]
     assert set(next(sweep.times(rows))) == {
-        "kind", "form", "m", "n", "k", "config", "us", "predicted",
+        "kind", "variant", "m", "n", "k", "config", "us", "predicted",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "kind, form",
+    "kind, variant",
     [(kind, "ours") for kind in SUITES] + [("dense_fp8_tensor", "ours_promoted")],
 )
 def test_a_sweep_times_the_first_candidates_of_any_kind(
-    kind: str, form: str, timed: tuple[dict[str, float], list[str]], capsys: Any
+    kind: str, variant: str, timed: tuple[dict[str, float], list[str]], capsys: Any
 ) -> None:
     table, taken = timed
-    first, second, third = names(kind, SHAPE, form)[:3]
+    first, second, third = names(kind, SHAPE, variant)[:3]
     table |= {second: -1.0, third: 8.0}
-    (found,) = sweep.sweep(SUITES[kind], form, [SHAPE], top=3)
+    (found,) = sweep.sweep(SUITES[kind], variant, [SHAPE], top=3)
     assert taken == [first, third]
-    assert (found["kind"], found["form"], found["n"]) == (kind, form, 576)
+    assert (found["kind"], found["variant"], found["n"]) == (kind, variant, 576)
     assert (found["chosen"], found["best"]) == (first, third)
     assert list(found["candidates"]) == [first, third]
     said = capsys.readouterr().out
     assert f"{second} left out: NVRTC could not compile" in said and "ratio 1.250" in said
 
 
-def test_a_sweep_leaves_out_shapes_without_the_form(
+def test_a_sweep_leaves_out_shapes_without_the_variant(
     timed: tuple[dict[str, float], list[str]],
 ) -> None:
     shapes = [(128, 576, 7168), (256, 576, 7168)]

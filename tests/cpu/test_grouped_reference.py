@@ -12,7 +12,7 @@ import deep_gemm
 from deep_gemm import ArgumentError, reference
 from deep_gemm.dispatch import gemm
 from deep_gemm.layouts import align, ceil_div
-from deep_gemm.problem import GemmProblem, GemmVariant, Grouping, GroupKind
+from deep_gemm.problem import GemmProblem, Grouping, GroupKind
 from deep_gemm.problem.request import Options, Tensors
 from deep_gemm.problem.scale_recipe import (
     BLOCK_128X128,
@@ -41,7 +41,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class GemmVariant:
+class Product:
     """Types and scales of a product; b_mn: N of B is contiguous."""
 
     a: torch.dtype
@@ -53,22 +53,22 @@ class GemmVariant:
     b_mn: bool = False
 
 
-FORMS = {
-    "block": GemmVariant(E4M3, E4M3, BF16, ROW_1X128, BLOCK_128X128),
-    "block mixed fp32": GemmVariant(E5M2, E4M3, FP32, ROW_1X128, BLOCK_128X128),
-    "block mn": GemmVariant(E4M3, E4M3, FP16, ROW_1X128, BLOCK_128X128, b_mn=True),
-    "rows": GemmVariant(E4M3, E5M2, BF16, ROW_1X128, ROW_1X128),
-    "vectors": GemmVariant(E4M3, E4M3, BF16, PER_CHANNEL, PER_CHANNEL),
-    "vectors fast": GemmVariant(E4M3, E4M3, FP32, PER_CHANNEL, PER_TENSOR, fast=True),
-    "tensors": GemmVariant(E4M3, E4M3, BF16, PER_TENSOR, PER_TENSOR),
-    "fp8 alone": GemmVariant(E4M3, E4M3, FP32),
-    "bf16": GemmVariant(BF16, BF16, BF16),
-    "bf16 mn": GemmVariant(BF16, BF16, FP32, b_mn=True),
-    "fp16": GemmVariant(FP16, FP16, FP16),
-    "int8": GemmVariant(INT8, INT8, torch.int32),
-    "int8 scaled": GemmVariant(INT8, INT8, BF16, PER_TENSOR, PER_CHANNEL),
+PRODUCTS = {
+    "1d2d": Product(E4M3, E4M3, BF16, ROW_1X128, BLOCK_128X128),
+    "1d2d mixed fp32": Product(E5M2, E4M3, FP32, ROW_1X128, BLOCK_128X128),
+    "1d2d mn": Product(E4M3, E4M3, FP16, ROW_1X128, BLOCK_128X128, b_mn=True),
+    "1d1d": Product(E4M3, E5M2, BF16, ROW_1X128, ROW_1X128),
+    "vectors": Product(E4M3, E4M3, BF16, PER_CHANNEL, PER_CHANNEL),
+    "vectors fast": Product(E4M3, E4M3, FP32, PER_CHANNEL, PER_TENSOR, fast=True),
+    "tensors": Product(E4M3, E4M3, BF16, PER_TENSOR, PER_TENSOR),
+    "fp8 alone": Product(E4M3, E4M3, FP32),
+    "bf16": Product(BF16, BF16, BF16),
+    "bf16 mn": Product(BF16, BF16, FP32, b_mn=True),
+    "fp16": Product(FP16, FP16, FP16),
+    "int8": Product(INT8, INT8, torch.int32),
+    "int8 scaled": Product(INT8, INT8, BF16, PER_TENSOR, PER_CHANNEL),
 }
-every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+every_product = pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
 every_size = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 
 
@@ -88,24 +88,24 @@ def scales(lead: tuple[int, ...], recipe: ScaleRecipe | None, mn: int, k: int, r
     return found[:, 0, 0] if lead and recipe == PER_TENSOR else found
 
 
-def weights(form: GemmVariant, groups: int, rng: Any, n: int = N, k: int = K) -> tuple[Any, Any]:
-    b = operand((groups, n, k), form.b, rng)
-    b = b.transpose(1, 2).contiguous().transpose(1, 2) if form.b_mn else b
-    return b, scales((groups,), form.scale_b, n, k, rng)
+def weights(product: Product, groups: int, rng: Any, n: int = N, k: int = K) -> tuple[Any, Any]:
+    b = operand((groups, n, k), product.b, rng)
+    b = b.transpose(1, 2).contiguous().transpose(1, 2) if product.b_mn else b
+    return b, scales((groups,), product.scale_b, n, k, rng)
 
 
-def ruin(a: torch.Tensor, sfa: Any, form: GemmVariant, unused: torch.Tensor) -> None:
+def ruin(a: torch.Tensor, sfa: Any, product: Product, unused: torch.Tensor) -> None:
     """Fill the rows of A that no group has, and their scales, with NaN."""
-    if form.a != INT8:
+    if product.a != INT8:
         wide = a.float()
         wide[unused] = float("nan")
         a.copy_(wide.to(a.dtype))
-    if sfa is not None and form.scale_a != PER_TENSOR:
+    if sfa is not None and product.scale_a != PER_TENSOR:
         sfa[unused] = float("nan")
 
 
 def double(x: torch.Tensor, scale: Any, recipe: ScaleRecipe | None) -> torch.Tensor:
-    """Dequantize a matrix, one element at a time in principle."""
+    """Return a matrix, dequantized element by element, in float64."""
     value = x.double()
     if recipe is None:
         return value
@@ -117,7 +117,7 @@ def double(x: torch.Tensor, scale: Any, recipe: ScaleRecipe | None) -> torch.Ten
 
 
 def judge(
-    d: torch.Tensor, owner: list[int], a: Any, sfa: Any, b: Any, sfb: Any, form: GemmVariant
+    d: torch.Tensor, owner: list[int], a: Any, sfa: Any, b: Any, sfb: Any, product: Product
 ) -> None:
     """Compare each row of D with its owner's product, with zeros, or with the canary."""
     owners = torch.tensor(owner)
@@ -125,12 +125,13 @@ def judge(
     assert (d[owners == ZEROS].double() == 0).all(), "padding is not zero"
     for group in set(owner) - {KEPT, ZEROS}:
         rows = owners == group
-        sf = sfa if sfa is None or form.scale_a == PER_TENSOR else sfa[rows]
-        x = double(a[rows], sf, form.scale_a)
-        w = double(b[group], None if sfb is None else sfb[group], form.scale_b)
+        sf = sfa if sfa is None or product.scale_a == PER_TENSOR else sfa[rows]
+        x = double(a[rows], sf, product.scale_a)
+        w = double(b[group], None if sfb is None else sfb[group], product.scale_b)
         wanted, reach = x @ w.T, x.abs() @ w.abs().T
         error = (d[rows].double() - wanted).abs()
-        allowed = TOLERANCE[form.d] * wanted.abs() + 2.0**-20 * reach * (form.d != torch.int32)
+        inexact = product.d != torch.int32
+        allowed = TOLERANCE[product.d] * wanted.abs() + 2.0**-20 * reach * inexact
         assert not d[rows].double().isnan().any() and (error <= allowed).all(), f"group {group}"
 
 
@@ -158,29 +159,29 @@ def owner_by_ends(ends: list[int], m: int, alignment: int, zeros: bool) -> list[
     return owner
 
 
-def run_offsets(form, ends, m, alignment, zeros, rng, extents=(N, K)):
+def run_offsets(product, ends, m, alignment, zeros, rng, extents=(N, K)):
     n, k = extents
     groups = len(ends)
-    a, sfa = operand((m, k), form.a, rng), scales((), form.scale_a, m, k, rng)
-    b, sfb = weights(form, groups, rng, n, k)
+    a, sfa = operand((m, k), product.a, rng), scales((), product.scale_a, m, k, rng)
+    b, sfb = weights(product, groups, rng, n, k)
     owner = owner_by_ends(ends, m, alignment, zeros)
-    ruin(a, sfa, form, torch.tensor(owner) < 0)
-    d = torch.full((m, n), CANARY).to(form.d)
+    ruin(a, sfa, product, torch.tensor(owner) < 0)
+    d = torch.full((m, n), CANARY).to(product.d)
     out = deep_gemm.grouped_matmul(
         a if sfa is None else (a, sfa), b if sfb is None else (b, sfb), d,
         offsets=torch.tensor(ends, dtype=torch.int32), alignment=alignment,
-        zero_padding=zeros, fast_accum=form.fast, expected_m=5,
+        zero_padding=zeros, fast_accum=product.fast, expected_m=5,
     )  # fmt: skip
     assert out is d
-    judge(d, owner, a, sfa, b, sfb, form)
+    judge(d, owner, a, sfa, b, sfb, product)
 
 
-@every_form
+@every_product
 @every_size
-def test_offsets(form, sizes, rng):
+def test_offsets(product, sizes, rng):
     for alignment, zeros in ((1, False), (8, True), (128, True), (100, False)):
         ends = ends_of(sizes, alignment)
-        run_offsets(form, ends, align(ends[-1], alignment) + 3, alignment, zeros, rng)
+        run_offsets(product, ends, align(ends[-1], alignment) + 3, alignment, zeros, rng)
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -194,11 +195,11 @@ def test_offsets(form, sizes, rng):
 def test_ends_that_are_unusual(ends, alignment, zeros, rng):
     """Ends beyond M, before their beginning, below 0, and exactly M."""
     m = 64 if ends == [33, 64] else 50
-    run_offsets(FORMS["block"], ends, m, alignment, zeros and alignment > 1, rng)
+    run_offsets(PRODUCTS["1d2d"], ends, m, alignment, zeros and alignment > 1, rng)
 
 
 def test_one_group_of_many_rows_beside_one_of_none(rng):
-    run_offsets(FORMS["block"], [4000, 4000], 4001, 1, False, rng, (16, 128))
+    run_offsets(PRODUCTS["1d2d"], [4000, 4000], 4001, 1, False, rng, (16, 128))
 
 
 # --- labels -------------------------------------------------------------------------------------
@@ -222,39 +223,40 @@ def owner_by_labels(labels: list[int], groups: int, alignment: int) -> list[int]
     return owner
 
 
-def run_labels(form, labels, groups, alignment, rng, padding_is_nan=True):
+def run_labels(product, labels, groups, alignment, rng, padding_is_nan=True):
     m = len(labels)
-    a, sfa = operand((m, K), form.a, rng), scales((), form.scale_a, m, K, rng)
-    b, sfb = weights(form, groups, rng)
+    a, sfa = operand((m, K), product.a, rng), scales((), product.scale_a, m, K, rng)
+    b, sfb = weights(product, groups, rng)
     owner = owner_by_labels(labels, groups, alignment)
     if padding_is_nan:
-        ruin(a, sfa, form, torch.tensor(labels) < 0)
-    d = torch.full((m, N), CANARY).to(form.d)
+        ruin(a, sfa, product, torch.tensor(labels) < 0)
+    d = torch.full((m, N), CANARY).to(product.d)
     deep_gemm.grouped_matmul(
         a if sfa is None else (a, sfa), b if sfb is None else (b, sfb), d,
-        labels=torch.tensor(labels, dtype=torch.int32), alignment=alignment, fast_accum=form.fast,
+        labels=torch.tensor(labels, dtype=torch.int32), alignment=alignment,
+        fast_accum=product.fast,
     )  # fmt: skip
     if padding_is_nan:
         computed = [row for row, group in enumerate(owner) if group >= 0]
         padding = [row for row in computed if labels[row] < 0]
-        rest = [row for row in range(m) if row not in set(padding)]
-        if form.a != INT8:
+        others = [row for row in range(m) if row not in set(padding)]
+        if product.a != INT8:
             assert d[padding].isnan().all(), "a padding row of a computed half is computed"
-        a, sfa, d = a[rest], _rows(sfa, rest, form), d[rest]
-        owner = [owner[row] for row in rest]
-    judge(d, owner, a, sfa, b, sfb, form)
+        a, sfa, d = a[others], _rows(sfa, others, product), d[others]
+        owner = [owner[row] for row in others]
+    judge(d, owner, a, sfa, b, sfb, product)
 
 
-def _rows(sfa, rows, form):
-    return sfa if sfa is None or form.scale_a == PER_TENSOR else sfa[rows]
+def _rows(sfa, rows, product):
+    return sfa if sfa is None or product.scale_a == PER_TENSOR else sfa[rows]
 
 
-@every_form
+@every_product
 @every_size
-def test_labels(form, sizes, rng):
+def test_labels(product, sizes, rng):
     for alignment, trailing in ((128, 0), (64, 70), (128, 300)):
         labels = labels_of(sizes, alignment, trailing)
-        run_labels(form, labels or [-1], len(sizes), alignment, rng)
+        run_labels(product, labels or [-1], len(sizes), alignment, rng)
 
 
 @pytest.mark.parametrize("padding_is_nan", [False, True])
@@ -262,51 +264,51 @@ def test_labels(form, sizes, rng):
 def test_labels_that_are_unusual(alignment, padding_is_nan, rng):
     """Skipped blocks between groups, a label of no group, M that ends inside a block and a half."""
     labels = [-1] * 128 + [2] * 128 + [-1] * 128 + [3] * 128 + [7] * 128 + [0] * 70
-    run_labels(FORMS["block"], labels, 4, alignment, rng, padding_is_nan)
+    run_labels(PRODUCTS["1d2d"], labels, 4, alignment, rng, padding_is_nan)
     for rows in (1, 63, 64, 65, 127):
-        run_labels(FORMS["block"], [0] * rows, 1, alignment, rng, padding_is_nan)
+        run_labels(PRODUCTS["1d2d"], [0] * rows, 1, alignment, rng, padding_is_nan)
     halves = [0] * 3 + [-1] * 125 + [1] * 64 + [-1] * 64 + [-1] * 64 + [1] * 64
-    run_labels(FORMS["bf16"], halves, 2, alignment, rng, padding_is_nan)
+    run_labels(PRODUCTS["bf16"], halves, 2, alignment, rng, padding_is_nan)
 
 
 def test_labels_name_groups_in_any_order(rng):
-    run_labels(FORMS["rows"], [2] * 128 + [0] * 128 + [2] * 64, 3, 128, rng, False)
+    run_labels(PRODUCTS["1d1d"], [2] * 128 + [0] * 128 + [2] * 64, 3, 128, rng, False)
 
 
 # --- stacks -------------------------------------------------------------------------------------
 
 
-def run_stack(form, counts, m, rng, masked=True):
+def run_stack(product, counts, m, rng, masked=True):
     groups = len(counts)
-    a = operand((groups, m, K), form.a, rng)
-    sfa = scales((groups,), form.scale_a, m, K, rng)
-    b, sfb = weights(form, groups, rng)
+    a = operand((groups, m, K), product.a, rng)
+    sfa = scales((groups,), product.scale_a, m, K, rng)
+    b, sfb = weights(product, groups, rng)
     valid = [max(0, min(count, m)) for count in counts] if masked else [m] * groups
     for group, rows in enumerate(valid):
-        ruin(a[group], None if sfa is None else sfa[group], form, torch.arange(m) >= rows)
+        ruin(a[group], None if sfa is None else sfa[group], product, torch.arange(m) >= rows)
     # Groups of D lie between each other's rows.
-    d = torch.full((m, groups, N), CANARY).to(form.d).transpose(0, 1)
+    d = torch.full((m, groups, N), CANARY).to(product.d).transpose(0, 1)
     deep_gemm.grouped_matmul(
         a if sfa is None else (a, sfa), b if sfb is None else (b, sfb), d,
         counts=torch.tensor(counts, dtype=torch.int32) if masked else None,
-        fast_accum=form.fast, expected_m=-3,
+        fast_accum=product.fast, expected_m=-3,
     )  # fmt: skip
     for group, rows in enumerate(valid):
         sf = None if sfa is None else sfa[group]
         owner = [group] * rows + [KEPT] * (m - rows)
-        judge(d[group], owner, a[group], sf, b, sfb, form)
+        judge(d[group], owner, a[group], sf, b, sfb, product)
 
 
-@every_form
-def test_counts(form, rng):
+@every_product
+def test_counts(product, rng):
     for m in (1, 8, 33, 96):
-        run_stack(form, [m, 0, 1, m + 5, -4, m // 2], m, rng)
-    run_stack(form, [0, 0], 16, rng)
+        run_stack(product, [m, 0, 1, m + 5, -4, m // 2], m, rng)
+    run_stack(product, [0, 0], 16, rng)
 
 
-@every_form
-def test_every_row_of_a_stack_without_counts(form, rng):
-    run_stack(form, [0, 0, 0], 17, rng, masked=False)
+@every_product
+def test_every_row_of_a_stack_without_counts(product, rng):
+    run_stack(product, [0, 0, 0], 17, rng, masked=False)
 
 
 def test_scales_of_all_of_each_group_and_of_each_row_are_told_apart(rng):
@@ -320,8 +322,8 @@ def test_scales_of_all_of_each_group_and_of_each_row_are_told_apart(rng):
                 a if sfa is None else (a, sfa), b if sfb is None else (b, sfb), out_dtype=FP32
             )
             parts = zip(*(_per_group(sf, groups) for sf in (sfa, sfb)), strict=True)
-            for group, (of_a, of_b) in enumerate(parts):
-                wanted = a[group].double() * of_a @ (b[group].double() * of_b).T
+            for group, (scale_a, scale_b) in enumerate(parts):
+                wanted = a[group].double() * scale_a @ (b[group].double() * scale_b).T
                 assert torch.allclose(out[group].double(), wanted, rtol=1e-5, atol=1e-4)
 
 
@@ -332,10 +334,10 @@ def _per_group(scale: Any, groups: int) -> list[Any]:
 
 
 def test_rows_are_those_of_matmul_bit_for_bit(rng):
-    for name in ("block", "rows", "vectors", "fp8 alone", "bf16", "int8"):
-        form = FORMS[name]
-        a, sfa = operand((3, 20, K), form.a, rng), scales((3,), form.scale_a, 20, K, rng)
-        b, sfb = weights(form, 3, rng)
+    for name in ("1d2d", "1d1d", "vectors", "fp8 alone", "bf16", "int8"):
+        product = PRODUCTS[name]
+        a, sfa = operand((3, 20, K), product.a, rng), scales((3,), product.scale_a, 20, K, rng)
+        b, sfb = weights(product, 3, rng)
         pairs = ((a, sfa), (b, sfb))
         out = deep_gemm.grouped_matmul(*(x if sf is None else (x, sf) for x, sf in pairs))
         for group in range(3):
@@ -378,7 +380,7 @@ def wanted_along_k(parts_a, parts_b, c, sfa=None, sfb=None):
     return torch.stack(results)
 
 
-def addends(which: str, shape: tuple[int, ...], rng: Any) -> tuple[Any, Any, Any]:
+def c_and_d(which: str, shape: tuple[int, ...], rng: Any) -> tuple[Any, Any, Any]:
     """Return D, C as it is passed, and C's values."""
     values = torch.randn(shape, generator=rng)
     d = torch.full(shape, CANARY)
@@ -399,7 +401,7 @@ def test_fp8_groups_along_k(extents, which, behind, rng):
     parts_b, b, sfb = buffers(extents, n, E5M2, rng)
     a = torch.cat([a, torch.full((m * behind,), float("nan")).to(E4M3)])
     b = torch.cat([b, torch.full((n * behind,), float("nan")).to(E5M2)])
-    d, c, values = addends(which, (len(extents), m, n), rng)
+    d, c, values = c_and_d(which, (len(extents), m, n), rng)
     out = deep_gemm.k_grouped_matmul(
         (a, sfa), (b, sfb), d, extents=torch.tensor(extents, dtype=torch.int32), c=c
     )
@@ -415,10 +417,10 @@ def test_fp8_groups_along_k(extents, which, behind, rng):
 def test_16_bit_groups_along_k(extents, which, dtype, rng):
     m, n, behind = 33, 24, 5
     parts_a, parts_b = ([operand((rows, k), dtype, rng) for k in extents] for rows in (m, n))
-    rest = [torch.full((rows, behind), float("nan")).to(dtype) for rows in (m, n)]
-    a = torch.cat([*parts_a, rest[0]], 1).t().contiguous()
-    b = torch.cat([*parts_b, rest[1]], 1).t().contiguous()
-    d, c, values = addends(which, (len(extents), m, n), rng)
+    poison = [torch.full((rows, behind), float("nan")).to(dtype) for rows in (m, n)]
+    a = torch.cat([*parts_a, poison[0]], 1).t().contiguous()
+    b = torch.cat([*parts_b, poison[1]], 1).t().contiguous()
+    d, c, values = c_and_d(which, (len(extents), m, n), rng)
     deep_gemm.k_grouped_matmul(a, b, d, extents=torch.tensor(extents, dtype=torch.int32), c=c)
     wanted = wanted_along_k(parts_a, parts_b, values)
     assert torch.allclose(d.double(), wanted, rtol=1e-5, atol=1e-4)

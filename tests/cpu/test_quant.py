@@ -1,4 +1,4 @@
-"""Casts to FP8: scales, blocks, edge values, overflow; recipes and ScaledTensor."""
+"""Casts to FP8: scales, blocks, limits of the format, overflow; recipes and ScaledTensor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ every_cast = pytest.mark.parametrize("name", CASTS)
 
 
 def blocks_of(shape, gran):
-    """Yield the index of each scale and the slices of its block, written out as plain loops."""
+    """Yield the index of each scale and the slices of its block, by loops."""
     rows, columns = (g or extent for g, extent in zip(gran, shape, strict=True))
     for i, r in enumerate(range(0, shape[0], rows)):
         for j, c in enumerate(range(0, shape[1], columns)):
@@ -50,13 +50,13 @@ def test_scale_is_amax_over_max_and_data_are_rounded_quotients(name, shape, dtyp
 
 
 @every_cast
-def test_powers_of_two_are_the_next_ones_above_the_plain_scales(name, rng):
+def test_powers_of_two_are_the_next_ones_above_the_exact_scales(name, rng):
     cast, _ = CASTS[name]
     x = torch.randn(200, 300, generator=rng) * 7
     x[0] *= 1e-30
-    plain, rounded = cast(x)[1].double(), cast(x, True)[1].double()
+    exact, rounded = cast(x)[1].double(), cast(x, True)[1].double()
     assert (torch.log2(rounded) == torch.log2(rounded).round()).all()
-    assert (rounded >= plain).all() and (rounded < 2 * plain).all()
+    assert (rounded >= exact).all() and (rounded < 2 * exact).all()
 
 
 def test_a_scale_that_is_a_power_of_two_is_kept():

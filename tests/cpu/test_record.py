@@ -17,10 +17,12 @@ from .script_kit import load_script
 
 table = load_script("table")
 
+OUTSIDE = ("bench/timing.py", "testing/numerics.py")
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    for name in ("matmul.py", "cuda/ptx/tma.cuh", "cli/demo.py", "testing/timing.py"):
+    for name in ("matmul.py", "cuda/ptx/tma.cuh", "cli/demo.py", *OUTSIDE):
         path = tmp_path / "package" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
@@ -34,7 +36,7 @@ def test_digest_sees_every_measured_file(package: Path, name: str) -> None:
     assert record.digest(package) != before
 
 
-@pytest.mark.parametrize("name", ["cli/demo.py", "testing/timing.py", "notes.txt"])
+@pytest.mark.parametrize("name", ["cli/demo.py", *OUTSIDE, "notes.txt"])
 def test_digest_ignores_what_changes_no_kernel(package: Path, name: str) -> None:
     before = record.digest(package)
     (package / name).write_text("changed")
@@ -49,8 +51,8 @@ def test_digest_sees_a_rename(package: Path) -> None:
 
 def test_digest_of_the_package_covers_kernels_and_host() -> None:
     names = {f.relative_to(record.PACKAGE).as_posix() for f in record.measured_files()}
-    assert {"errors.py", "jit/cache.py", "cuda/kernels/gemm_sm90.cuh"} <= names
-    assert not {name for name in names if name.startswith(("cli/", "testing/"))}
+    assert {"errors.py", "jit/cache.py", "cuda/gemm_sm90.cuh"} <= names
+    assert not {name for name in names if name.startswith(("bench/", "cli/", "testing/"))}
 
 
 def part(digest: str, **rest: Any) -> dict[str, Any]:
@@ -192,12 +194,12 @@ def test_every_m_is_of_one_class_and_of_all() -> None:
         assert len(labels) == 2 and labels[1] == "all shapes"
 
 
-def test_the_plain_form_is_compared_where_there_is_one() -> None:
+def test_calls_without_static_b_are_compared_where_there_are_such() -> None:
     peers = [row(m, 0.0, upstream=10.0, cublas_tensor=8.0) for m in (64, 256)]
     rows = [row(64, 5.0, ours_plain=8.0, cublas_tensor=8.0), row(256, 5.0, cublas_tensor=8.0)]
     ratios = summary.comparisons(peers)
     assert [ratios[summary.UPSTREAM](r) for r in rows] == [2.0, 2.0]
-    assert [ratios[f"{summary.UPSTREAM}, plain form"](r) for r in rows] == [1.25, None]
+    assert [ratios[f"{summary.UPSTREAM}, without static_b"](r) for r in rows] == [1.25, None]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_recorded_peers_hold_every_shape_of_the_suite(kind: str, recorded: str) 
 # --- kinds beside dense_fp8 ---------------------------------------------------------------------
 
 
-def of(kind: str, m: int, ours: float, **rest: Any) -> dict[str, Any]:
+def row_of(kind: str, m: int, ours: float, **rest: Any) -> dict[str, Any]:
     return {"kind": kind, "m": m, "n": 4096, "k": 4096, "ours": ours, **rest}
 
 
@@ -229,8 +231,11 @@ def test_every_kind_but_the_first_has_a_wish() -> None:
 
 
 def test_bf16_is_compared_with_the_faster_of_cublas_and_upstream() -> None:
-    peers = [of("dense_bf16", m, 0.0, upstream=10.0, cublas=8.0) for m in (64, 512)]
-    rows = [of("dense_bf16", 64, 10.0, cublas=16.0), of("dense_bf16", 512, 10.0, cublas=4.0)]
+    peers = [row_of("dense_bf16", m, 0.0, upstream=10.0, cublas=8.0) for m in (64, 512)]
+    rows = [
+        row_of("dense_bf16", 64, 10.0, cublas=16.0),
+        row_of("dense_bf16", 512, 10.0, cublas=4.0),
+    ]
     found = outcomes(rows, peers)
     # Upstream, 10 when cuBLASLt was at 8, would be at 20 and at 5 now.
     assert found["cuBLASLt"].found.worst == pytest.approx(0.4)
@@ -257,18 +262,18 @@ def test_wishes_are_about_the_mean_and_every_shape(
     kind: str, peer: str, good: tuple[float, float], bad: tuple[float, float]
 ) -> None:
     for times, met in ((good, True), (bad, False), ((10.0, 10.0), False)):
-        rows = [of(kind, m, 10.0, **{peer: us}) for m, us in zip((64, 512), times, strict=True)]
+        rows = [row_of(kind, m, 10.0, **{peer: us}) for m, us in zip((64, 512), times, strict=True)]
         first = summary.outcomes(rows)[0]
         assert first.met is met, times
         assert first.title == SUITES[kind].title
 
 
-def test_forms_of_fast_accumulation_are_shown_without_a_wish() -> None:
-    rows = [of("dense_fp8_row", 64, 8.0, ours_plain=10.0, ours_promoted=16.0, torch_row=8.0)]
+def test_variants_of_fast_accumulation_are_shown_without_a_wish() -> None:
+    rows = [row_of("dense_fp8_row", 64, 8.0, ours_plain=10.0, ours_promoted=16.0, torch_row=8.0)]
     found = {label: (one.found.mean, one.met) for label, one in outcomes(rows).items()}
     assert found == {
         "torch, fast accumulation": (1.0, False),
-        "torch, fast accumulation; ours plain": (0.8, None),
+        "torch, fast accumulation; ours without static_b": (0.8, None),
         "torch, fast accumulation; ours promoted": (0.5, None),
     }
 
@@ -276,7 +281,7 @@ def test_forms_of_fast_accumulation_are_shown_without_a_wish() -> None:
 def test_weight_gradients_have_tflops() -> None:
     flops = 2 * 4096**3
     for us, met in ((flops / 1e6 / 1001, True), (flops / 1e6 / 999, False)):
-        (found,) = summary.outcomes([of("wgrad", 4096, us)])
+        (found,) = summary.outcomes([row_of("wgrad", 4096, us)])
         assert found.met is met and found.found.label == "TFLOPS"
 
 
@@ -328,19 +333,19 @@ def test_performance_section_is_rendered_from_figures() -> None:
         "| cuBLASLt, one scale a tensor | M >= 1024 | 1 | 0.50 | 0.50 | 1024 x 256 x 512 |" in text
     )
     assert "11.0 us" in text
-    assert "plain" not in text
+    assert "static_b" not in text
     rows[0]["ours_plain"] = 10.0
     text = table.render(found, peers)
     assert "`static_b=True`" in text
-    assert "| 256 x 512, plain | 10.0 (1.60) | - |" in text
-    assert "recorded and corrected, plain form | M 17 to 128 | 1 | 1.60 | 1.60 |" in text
+    assert "| 256 x 512, without `static_b` | 10.0 (1.60) | - |" in text
+    assert "recorded and corrected, without static_b | M 17 to 128 | 1 | 1.60 | 1.60 |" in text
 
 
 def test_other_kinds_have_a_block_of_their_own() -> None:
     meta = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13.0", "torch": "2", "date": "d"}
     found: dict[str, Any] = {"meta": {**meta, "digest": "0123456789abcdef"}}
     dense = [row(64, 8.0, cublas_tensor=9.0)]
-    others = [of("dense_int8", 64, 8.0, cublas=16.0), of("wgrad", 4096, 100.0)]
+    others = [row_of("dense_int8", 64, 8.0, cublas=16.0), row_of("wgrad", 4096, 100.0)]
     block = "Other kinds of product"
     text = table.render({**found, "rows": dense + others}, {"rows": []})
     assert "| INT8 into INT32 | cuBLASLt | 1 | 2.00 | 2.00 | 64 x 4096 x 4096 |" in text

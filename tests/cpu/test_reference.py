@@ -1,4 +1,4 @@
-"""The CPU backend against exact rational arithmetic, and its behaviour at the edges."""
+"""The CPU backend against exact rational arithmetic, and its behaviour at the limits."""
 
 from __future__ import annotations
 
@@ -20,22 +20,11 @@ from deep_gemm.testing.numerics import (
 )
 from deep_gemm.testing.poison import canary
 
+from .exact_kit import rounded
+
 # The module; the package's `gemm` is its function.
 backend = import_module("deep_gemm.reference.gemm")
 RECIPES = (ROW_1X128, BLOCK_128X128)
-
-
-def rounded(x: Fraction, mantissa_bits: int) -> Fraction:
-    """Round to nearest even with this many significant bits; no exponent limits."""
-    if x == 0:
-        return x
-    exponent = 0
-    magnitude = abs(x)
-    while magnitude >= 2**mantissa_bits:
-        magnitude, exponent = magnitude / 2, exponent + 1
-    while magnitude < 2 ** (mantissa_bits - 1):
-        magnitude, exponent = magnitude * 2, exponent - 1
-    return Fraction(round(magnitude)) * Fraction(2) ** exponent * (1 if x > 0 else -1)
 
 
 def exact_element(a, sfa, b, sfb):
@@ -60,12 +49,12 @@ def run(problem, dtype=torch.bfloat16):
 @pytest.mark.parametrize("k", [1, 128, 130, 520])
 def test_bits_equal_exact_arithmetic(k, rng):
     a, sfa, b, sfb = problem = problems.make_block_scaled(4, 131, k, generator=rng)
-    wide, narrow = run(problem, torch.float32), run(problem)
+    fp32, bf16 = run(problem, torch.float32), run(problem)
     for row in range(4):
         for column in (0, 1, 64, 127, 128, 130):
             wanted = exact_element(a[row].float(), sfa[row], b[column].float(), sfb[column // 128])
-            assert Fraction(wide[row, column].item()) == wanted
-            assert Fraction(narrow[row, column].item()) == rounded(wanted, 8)
+            assert Fraction(fp32[row, column].item()) == wanted
+            assert Fraction(bf16[row, column].item()) == rounded(wanted, 8)
 
 
 def test_fma_is_rounded_once_where_float64_alone_would_round_twice():
@@ -118,7 +107,7 @@ def test_results_are_within_the_bound_of_float64(m, n, k, dtype, rng):
     torch.testing.assert_close(product, wanted, rtol=1e-12, atol=1e-6)
 
 
-def test_float64_product_against_plain_loops(rng):
+def test_float64_product_against_loops(rng):
     a, sfa, b, sfb = problem = problems.make_block_scaled(3, 130, 140, generator=rng)
     product = float64_gemm_nt(*problem, RECIPES)
     for row in range(3):
@@ -139,8 +128,8 @@ def test_layouts_do_not_change_a_bit(sfa_layout, sfb_layout, rng):
     a, sfa, b, sfb = problems.make_block_scaled(
         9, 260, 300, "cpu", rng, sfa_layout, sfb_layout, row_pad=16
     )
-    plain = (a.contiguous(), sfa.contiguous(), b.contiguous(), sfb.contiguous())
-    assert_bitwise_equal(run((a, sfa, b, sfb)), run(plain))
+    contiguous = (a.contiguous(), sfa.contiguous(), b.contiguous(), sfb.contiguous())
+    assert_bitwise_equal(run((a, sfa, b, sfb)), run(contiguous))
 
 
 def test_chunks_and_row_counts_do_not_change_a_bit(rng, monkeypatch):
@@ -170,9 +159,9 @@ def test_output_views_keep_their_neighbours(rng):
     reference.gemm(*block_scaled_request(*problem, view))
     check()
     assert_bitwise_equal(view, run(problem))
-    turned = torch.empty(40, 9, dtype=torch.bfloat16)
-    reference.gemm(*block_scaled_request(*problem, turned.T))
-    assert_bitwise_equal(turned.T, run(problem))
+    transposed = torch.empty(40, 9, dtype=torch.bfloat16)
+    reference.gemm(*block_scaled_request(*problem, transposed.T))
+    assert_bitwise_equal(transposed.T, run(problem))
 
 
 def test_zero_rows_and_blocks_give_exact_zeros(rng):

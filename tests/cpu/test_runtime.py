@@ -10,8 +10,9 @@ import torch
 import deep_gemm
 from deep_gemm import ArgumentError, UnsupportedError, runtime, settings
 from deep_gemm.dtypes import FP32
-from deep_gemm.kernels import group_maps, plan
-from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind
+from deep_gemm.kernels import gemm_sm90, group_tensor_maps, transpose
+from deep_gemm.kernels.spec import KernelSpec
+from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind, Major
 from deep_gemm.problem.scale_recipe import ROW_1X128
 
 from .config_kit import H200
@@ -67,12 +68,25 @@ def test_pdl_can_be_set():
 def test_warmup_loads_what_groups_along_k_need_besides(monkeypatch):
     loaded = []
     monkeypatch.setattr(runtime, "from_index", lambda index: H200)
-    monkeypatch.setattr(plan, "load", lambda config, index: loaded.append(config))
-    monkeypatch.setattr(group_maps, "load", lambda problem, index: loaded.append(problem))
-    rows = GemmProblem.block_scaled(0, 0, 0)
-    rows = replace(rows, d_dtype=FP32, scale_b=ROW_1X128, c_mode=CMode.REDUCE)
+    monkeypatch.setattr(KernelSpec, "load", lambda kernel, index: loaded.append(kernel))
+    monkeypatch.setattr(group_tensor_maps, "load", lambda problem, index: loaded.append(problem))
+    scaled_1d1d = GemmProblem.block_scaled(0, 0, 0)
+    scaled_1d1d = replace(scaled_1d1d, d_dtype=FP32, scale_b=ROW_1X128, c_mode=CMode.REDUCE)
     for grouping, others in ((Grouping(GroupKind.ALONG_K, 4), 1), (None, 0)):
-        like = replace(rows, grouping=grouping)
+        like = replace(scaled_1d1d, grouping=grouping)
         configs = deep_gemm.warmup([512], 1024, 4096, 0, like=like)
-        assert configs == loaded[: len(configs)] and len(loaded) == len(configs) + others
+        assert [gemm_sm90.spec(config) for config in configs] == loaded[: len(configs)]
+        assert configs and len(loaded) == len(configs) + others
+        loaded.clear()
+
+
+def test_warmup_loads_the_transpose_of_operands_that_need_it(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(runtime, "from_index", lambda index: H200)
+    monkeypatch.setattr(KernelSpec, "load", lambda kernel, index: loaded.append(kernel))
+    monkeypatch.setattr(transpose, "load", lambda index: loaded.append("transpose"))
+    problem = GemmProblem.block_scaled(0, 0, 0)
+    for major, others in ((Major.MN, ["transpose"]), (Major.K, [])):
+        configs = deep_gemm.warmup([512], 1024, 4096, 0, like=replace(problem, b_major=major))
+        assert loaded[len(configs) :] == others
         loaded.clear()

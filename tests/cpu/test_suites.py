@@ -18,7 +18,7 @@ from deep_gemm.bench.suites import SUITES, WGRAD
 from deep_gemm.cli import bench
 from deep_gemm.config import by_name
 from deep_gemm.errors import CompileError
-from deep_gemm.problem import GemmProblem
+from deep_gemm.problem import GemmProblem, GroupKind
 from deep_gemm.problem.from_tensors import problem_of
 from deep_gemm.problem.request import Options, Tensors
 
@@ -32,7 +32,7 @@ def small_sets(problem: Any, weights: list[Any]) -> list[suite.Operands]:
     return suite.operand_sets(problem, 2, weights, device="cpu")
 
 
-# --- shapes and forms ---------------------------------------------------------------------------
+# --- shapes and variants ------------------------------------------------------------------------
 
 
 def test_suites_have_their_shapes() -> None:
@@ -60,10 +60,10 @@ def test_shapes_can_be_reduced_and_extended() -> None:
     assert WGRAD.reduced(ms=[2112], ns=[2112]) == [(2112, 2112, 4096)]
 
 
-def test_forms_differ_by_static_b_and_by_promotion() -> None:
+def test_variants_differ_by_static_b_and_by_promotion() -> None:
     def said(kind: str, m: int) -> dict[str, tuple[bool, bool]]:
-        forms = SUITES[kind].forms(m, 144, 256)
-        return {name: (one.static_b, one.promoted) for name, one in forms.items()}
+        variants = SUITES[kind].variants(m, 144, 256)
+        return {name: (one.static_b, one.promoted) for name, one in variants.items()}
 
     for kind in ("dense_fp8", "dense_bf16", "dense_int8"):
         assert said(kind, 128) == {"ours": (True, True), "ours_plain": (False, True)}
@@ -76,11 +76,11 @@ def test_forms_differ_by_static_b_and_by_promotion() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_asks_for_the_problem_of_its_form(
+def test_a_call_asks_for_the_problem_of_its_variant(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What select() is asked for a row is what the call asks for."""
-    from deep_gemm import gemm
+    from deep_gemm import dispatch
 
     asked: list[Any] = []
 
@@ -88,9 +88,9 @@ def test_a_call_asks_for_the_problem_of_its_form(
         asked.append(problem_of(tensors, options, alpha, beta))
         return asked.append
 
-    monkeypatch.setattr(gemm, "_plan", lambda *given: lambda *rest: seen(*given))
+    monkeypatch.setattr(dispatch, "_plan", lambda *given: lambda *rest: seen(*given))
     one = SUITES[kind]
-    for problem in one.forms(*SHAPE).values():
+    for problem in one.variants(*SHAPE).values():
         for call in one.calls(problem, small_sets(problem, [])):
             call()
             assert asked.pop() == problem
@@ -123,7 +123,7 @@ def test_columns_name_every_peer(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["dense_bf16", "dense_int8", "dense_fp8_tensor", "dense_fp8_row"])
 def test_peers_compute_what_ours_does(kind: str) -> None:
     one = SUITES[kind]
-    problem = one.forms(*SHAPE)["ours"]
+    problem = one.variants(*SHAPE)["ours"]
     sets = small_sets(problem, [])
     (make,) = one.peers(*SHAPE).values()
     theirs = [call().clone() for call in make(sets)]
@@ -138,8 +138,8 @@ def test_peers_compute_what_ours_does(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_input_sets_share_the_weights_of_their_n_and_k(kind: str) -> None:
     one, weights = SUITES[kind], []
-    first, second = small_sets(one.forms(*SHAPE)["ours"], weights)
-    other = small_sets(one.forms(7, *SHAPE[1:])["ours"], weights)
+    first, second = small_sets(one.variants(*SHAPE)["ours"], weights)
+    other = small_sets(one.variants(7, *SHAPE[1:])["ours"], weights)
     assert other[0].b is first.b and other[1].sfb is second.sfb and first.b is not second.b
     assert other[0].a.shape == (7, 256) and other[0].d.shape == (7, 144)
     assert (first.c is first.d) == (kind == "wgrad")
@@ -149,7 +149,7 @@ def test_input_sets_share_the_weights_of_their_n_and_k(kind: str) -> None:
 @pytest.mark.parametrize("row", [0, 39])
 def test_wrong_values_in_first_and_last_rows_are_noticed(kind: str, row: int) -> None:
     one = SUITES[kind]
-    for problem in one.forms(*SHAPE).values():
+    for problem in one.variants(*SHAPE).values():
         sets = small_sets(problem, [])
         before = suite.spoil(sets[0])
         with pytest.raises(ValueError, match="wrong values in rows"):
@@ -174,7 +174,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         calls[0]()
         return len(timed)
 
-    def time_in_turns(captured: dict[str, int]) -> dict[str, float]:
+    def time_interleaved(captured: dict[str, int]) -> dict[str, float]:
         timed.append(0)
         return {name: 2.0 + place for name, place in captured.items()}
 
@@ -184,7 +184,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         timed.append(1)
         return 1.0 + captured
 
-    monkeypatch.setattr(suite, "time_in_turns", time_in_turns)
+    monkeypatch.setattr(suite, "time_interleaved", time_interleaved)
     monkeypatch.setattr(suite, "time_alone", time_alone)
     monkeypatch.setattr(suite, "clock_under", lambda captured, clock: timed.append(-1) or clock)
     monkeypatch.setattr(suite, "rotating_sets", small_sets)
@@ -200,7 +200,7 @@ def without_peers(kind: str) -> suite.Suite:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_have_all_forms_and_the_keys_of_a_record(kind: str, on_cpu: list[int]) -> None:
+def test_rows_have_all_variants_and_the_keys_of_a_record(kind: str, on_cpu: list[int]) -> None:
     clock: Any = 1980
     one = without_peers(kind)
     (row,) = suite.measure(one, [SHAPE], clock)
@@ -208,7 +208,7 @@ def test_rows_have_all_forms_and_the_keys_of_a_record(kind: str, on_cpu: list[in
         "kind": kind, "m": 40, "n": 144, "k": 256,
     }  # fmt: skip
     first = ["ours_first"] if "ours" in one.first else []
-    assert [n for n in row if n.startswith("ours")] == [*one.forms(*SHAPE), *first]
+    assert [n for n in row if n.startswith("ours")] == [*one.variants(*SHAPE), *first]
     assert bench.failures(row) == [] and "errors" not in row
     assert row.get("mhz") == (1980 if one.clock else None)
     assert row["config"]
@@ -219,23 +219,23 @@ def test_the_clock_is_read_when_all_has_been_timed(on_cpu: list[int]) -> None:
     peers = {"peer": lambda sets: [lambda: None] * 5}
     one = replace(SUITES["dense_fp8"], peers=lambda m, n, k: peers)
     (row,) = suite.measure(one, [(128, 136, 256)], clock)
-    # Ours, plain, peer captured; ours timed first, then all; the clock.
+    # Ours with static_b, without, and the peer captured; ours timed first, then all; the clock.
     assert on_cpu == [2, 2, 5, 1, 0, -1]
     assert row["ours_first"] == 2.0
     assert row["peer"] == 5.0
 
 
-def test_one_form_of_two_above_128_rows(on_cpu: list[int]) -> None:
+def test_one_variant_of_two_above_128_rows(on_cpu: list[int]) -> None:
     decode, larger = suite.measure(without_peers("dense_fp8"), [(128, 136, 256), (129, 136, 256)])
     assert (decode["ours"], decode["ours_plain"]) == (3.0, 4.0)
     assert larger["ours"] == 7.0 and "ours_plain" not in larger
 
 
-def test_a_form_that_gives_wrong_values_has_no_time(on_cpu: list[int]) -> None:
-    def only_plain(s: suite.Operands, problem: Any) -> Any:
+def test_a_variant_that_gives_wrong_values_has_no_time(on_cpu: list[int]) -> None:
+    def wrong_with_static_b(s: suite.Operands, problem: Any) -> Any:
         return (lambda: None) if problem.static_b else suite.product(s, problem)
 
-    one = replace(without_peers("dense_bf16"), call=only_plain)
+    one = replace(without_peers("dense_bf16"), call=wrong_with_static_b)
     (row,) = suite.measure(one, [SHAPE])
     assert row["ours"] is None and row["ours_plain"] == 3.0
     (failure,) = bench.failures(row)
@@ -267,7 +267,7 @@ def test_scripts_find_the_dense_suite_by_its_functions() -> None:
     problem = dense_suite.problem(*SHAPE)
     assert problem.static_b and not dense_suite.problem(129, *SHAPE[1:]).static_b
     sets = small_sets(problem, [])
-    for make in (dense_suite.ours, dense_suite.ours_plain):
+    for make in (dense_suite.ours, dense_suite.ours_without_static_b):
         suite.spoil(sets[0])
         make(sets)[0]()
         suite.check_rows(problem, sets[0])
@@ -290,8 +290,8 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouped_suite, "MAX_M", 32)
 
 
-def grouped_sets(kind: str, form: str) -> tuple[GemmProblem, list[Tensors]]:
-    problem = GROUPED_SUITES[kind].forms(*SMALL[kind])[form]
+def grouped_sets(kind: str, variant: str) -> tuple[GemmProblem, list[Tensors]]:
+    problem = GROUPED_SUITES[kind].variants(*SMALL[kind])[variant]
     rows = grouped_suite.rows_of(GROUPED_SUITES[kind].grouping, SMALL[kind])
     weights = grouped_suite.weights_of(SMALL[kind], "cpu")
     return problem, grouped_suite.operand_sets(problem, rows, weights, "cpu")
@@ -327,10 +327,10 @@ def test_a_row_counts_valid_rows_and_all_of_k() -> None:
 
 
 @pytest.mark.parametrize("kind", GROUPED_KINDS)
-def test_a_grouped_call_asks_for_the_problem_of_its_form(
+def test_a_grouped_call_asks_for_the_problem_of_its_variant(
     kind: str, few_rows: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deep_gemm import gemm
+    from deep_gemm import dispatch
 
     asked: list[GemmProblem] = []
 
@@ -338,9 +338,9 @@ def test_a_grouped_call_asks_for_the_problem_of_its_form(
         asked.append(problem_of(tensors, options, alpha, beta))
         return lambda *given: None
 
-    monkeypatch.setattr(gemm, "_plan", seen)
-    for form in GROUPED_SUITES[kind].forms(*SMALL[kind]):
-        problem, sets = grouped_sets(kind, form)
+    monkeypatch.setattr(dispatch, "_plan", seen)
+    for variant in GROUPED_SUITES[kind].variants(*SMALL[kind]):
+        problem, sets = grouped_sets(kind, variant)
         for t in sets:
             grouped_suite.call_of(problem, t, SMALL[kind])()
             assert asked.pop() == problem
@@ -348,8 +348,8 @@ def test_a_grouped_call_asks_for_the_problem_of_its_form(
 
 @pytest.mark.parametrize("kind", GROUPED_KINDS)
 def test_grouped_calls_are_checked(kind: str, few_rows: None) -> None:
-    for form in GROUPED_SUITES[kind].forms(*SMALL[kind]):
-        problem, sets = grouped_sets(kind, form)
+    for variant in GROUPED_SUITES[kind].variants(*SMALL[kind]):
+        problem, sets = grouped_sets(kind, variant)
         call = grouped_suite.call_of(problem, sets[0], SMALL[kind])
         grouped_suite.check(problem, sets[0], call)
         with pytest.raises(ValueError, match="wrong values in rows"):
@@ -364,15 +364,23 @@ def test_grouped_rows_are_measured(
         monkeypatch.setattr(grouped_suite, name, getattr(suite, name))
     monkeypatch.setattr(grouped_suite, "from_index", lambda index: H200)
     weights, sets = grouped_suite.weights_of, grouped_suite.operand_sets
-    monkeypatch.setattr(grouped_suite, "weights_of", lambda shape: weights(shape, "cpu"))
+    drawn: list[Shape] = []
+
+    def drawn_weights(shape: Shape) -> grouped_suite.Weights:
+        drawn.append(shape)
+        return weights(shape, "cpu")
+
+    monkeypatch.setattr(grouped_suite, "weights_of", drawn_weights)
     monkeypatch.setattr(grouped_suite, "operand_sets", lambda *given: sets(*given, "cpu"))
     monkeypatch.setattr(grouped_suite, "_library", lambda shape: 99)
     one, clock = GROUPED_SUITES[kind], cast(Any, 1980)
     (row,) = grouped_suite.measure(one, [SMALL[kind]], clock)
     assert "errors" not in row and bench.failures(row) == []
+    # With groups along K no weights are drawn.
+    assert drawn == ([] if one.grouping is GroupKind.ALONG_K else [SMALL[kind]])
     assert row["dense_cublas_tensor"] == 100.0 and row["mhz"] == 1980 and row["config"]
     assert set(one.row(SMALL[kind]).items()) <= set(row.items())
-    assert [name for name in row if name.startswith("ours")] == list(one.forms(*SMALL[kind]))
+    assert [name for name in row if name.startswith("ours")] == list(one.variants(*SMALL[kind]))
     header, line = bench.header(one), bench.line(row)
     assert header.index("config") == line.index(row["config"])
 

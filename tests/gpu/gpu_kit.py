@@ -15,7 +15,7 @@ import deep_gemm
 from deep_gemm import config, reference, settings
 from deep_gemm.config import GemmConfig, StoreConfig, TileConfig
 from deep_gemm.config.candidates import finalize
-from deep_gemm.kernels import plan
+from deep_gemm.kernels import gemm_sm90
 from deep_gemm.problem import GemmProblem
 from deep_gemm.testing import poison, problems
 from deep_gemm.testing.numerics import (
@@ -59,7 +59,7 @@ def generator(seed: int) -> torch.Generator:
 
 
 def normal(m: int, n: int, k: int, seed: int, **layouts: object) -> Problem:
-    """Return normal data; layouts as in problems.make_block_scaled."""
+    """Return normal data; layouts as those of problems.make_block_scaled."""
     return Problem(*problems.make_block_scaled(m, n, k, "cuda", generator(seed), **layouts))
 
 
@@ -80,29 +80,31 @@ def configuration(
     warpgroups: int,
     cluster: tuple[int, int] = (1, 1),
     stages: int = 0,
-    **rest: object,
+    *,
+    swap_ab: bool = False,
+    **fields: object,
 ) -> GemmConfig:
     """Return a configuration, legal or not, with its store path; 0 stages: as many as fit."""
-    tile, unknown = TileConfig(block_m, block_n, warpgroups), StoreConfig(0, 0, 0)
-    whole = finalize(GemmConfig(tile, *cluster, 0, unknown, **rest), H200)
+    tile = TileConfig(block_m, block_n, warpgroups, swap_ab=swap_ab)
+    whole = finalize(GemmConfig(tile, *cluster, 0, StoreConfig(0, 0, 0), **fields), H200)
     return replace(whole, num_stages=stages) if stages else whole
 
 
-PLAIN = configuration(128, 64, 2)
-SPLIT = configuration(64, 96, 1, cluster=(2, 1), split_k=2)
-SPLIT_WIDE = configuration(128, 128, 2, split_k=2)
-SWAPPED = configuration(64, 32, 1, swap_ab=True)
-SWAPPED_SPLIT = configuration(64, 16, 1, swap_ab=True, split_k=4)
-SWAPPED_SPLIT_NARROW = configuration(64, 8, 1, swap_ab=True, split_k=8)
-SWAPPED_SPLIT_TALL = configuration(128, 32, 2, swap_ab=True, split_k=2)
-FORCED = (SWAPPED_SPLIT, SWAPPED_SPLIT_NARROW, SWAPPED_SPLIT_TALL, SPLIT, SPLIT_WIDE)
+BASIC = configuration(128, 64, 2)
+SPLIT_K = configuration(64, 96, 1, cluster=(2, 1), split_k=2)
+SPLIT_K_128 = configuration(128, 128, 2, split_k=2)
+SWAP_AB = configuration(32, 64, 1, swap_ab=True)
+SWAP_AB_SPLIT_K = configuration(16, 64, 1, swap_ab=True, split_k=4)
+SWAP_AB_SPLIT_K_8 = configuration(8, 64, 1, swap_ab=True, split_k=8)
+SWAP_AB_SPLIT_K_128 = configuration(32, 128, 2, swap_ab=True, split_k=2)
+FORCED = (SWAP_AB_SPLIT_K, SWAP_AB_SPLIT_K_8, SWAP_AB_SPLIT_K_128, SPLIT_K, SPLIT_K_128)
 
 
 def load_all(configs: Iterable[GemmConfig]) -> None:
     """Compile and load kernels, several at a time; later calls find them."""
     index = torch.cuda.current_device()
     with ThreadPoolExecutor(cpu_count()) as pool:
-        list(pool.map(lambda c: plan.load(c, index), dict.fromkeys(configs)))
+        list(pool.map(lambda c: gemm_sm90.spec(c).load(index), dict.fromkeys(configs)))
 
 
 def label(one: GemmConfig | None) -> str:

@@ -69,7 +69,7 @@ def adversarial(rows, columns, dtype, rng, infinities=False):
 
 
 def assert_same(found, wanted, what):
-    """The same bits, but NaN of any sign."""
+    """Fail unless the bits are equal, but for the sign of NaN."""
     found = found.cpu()
     assert found.dtype == wanted.dtype and found.shape == wanted.shape
     if found.is_floating_point():
@@ -80,7 +80,7 @@ def assert_same(found, wanted, what):
 
 
 def check(x, on_gpu, recipe, target, ue8m0=False):
-    """Cast both; they saturate where x has infinities."""
+    """Fail unless both casts agree; they saturate where x has infinities."""
     assert cast.serves(on_gpu, recipe)
     wanted = torch_cast.cast_computed(x, recipe, ue8m0, target, "saturate")
     found = quant.quantize(on_gpu, recipe, dtype=target, use_ue8m0=ue8m0, overflow="saturate")
@@ -147,19 +147,19 @@ def test_mn_major_scales(rng):
 @every_target
 @every_source
 @pytest.mark.parametrize("name", [*RECIPES, "odd"])
-def test_given_scales(name, source, target, rng):
+def test_precomputed_scales(name, source, target, rng):
     recipe = RECIPES.get(name, quant.by_granularity(3, 24))
     for rows, columns in ((1, 128), (129, 131), (64, 1000), (333, 1032)):
         x = adversarial(rows, columns, source, rng, infinities=True)
         sf = torch.rand(recipe.shape(rows, columns), generator=rng) * 0.1
         if sf.numel() > 30:
             sf.view(-1)[5:10] = torch.tensor([0.0, -0.01, torch.nan, torch.inf, 1e-40])
-        assert cast.serves(x.cuda(), recipe, given=True)
+        assert cast.serves(x.cuda(), recipe, precomputed=True)
         wanted = torch_cast.cast_given(x, sf, recipe, target, "saturate")
         got = quant.cast_to_fp8(x.cuda(), sf.cuda(), recipe, dtype=target, overflow="saturate")
         assert_same(got, wanted, name)
-        turned = sf.cuda().T.contiguous().T  # any strides
-        again = quant.cast_to_fp8(x.cuda(), turned, recipe, dtype=target, overflow="saturate")
+        transposed = sf.cuda().T.contiguous().T  # any strides
+        again = quant.cast_to_fp8(x.cuda(), transposed, recipe, dtype=target, overflow="saturate")
         assert_bitwise_equal(again.view(torch.uint8), got.view(torch.uint8))
 
 

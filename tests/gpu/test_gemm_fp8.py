@@ -15,12 +15,12 @@ from deep_gemm.testing import poison, problems
 from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound
 
 from .gpu_kit import (
+    BASIC,
     BF16,
     FORCED,
-    PLAIN,
-    SPLIT,
-    SWAPPED,
-    SWAPPED_SPLIT,
+    SPLIT_K,
+    SWAP_AB,
+    SWAP_AB_SPLIT_K,
     WAYS,
     Problem,
     Way,
@@ -41,9 +41,9 @@ NS = (8, 16, 72, 192, 576, 2112, 4096, 7168)
 KS = (16, 64, 128, 192, 576, 1152, 2112, 7168)
 RAGGED = ((1, 8, 16), (7, 72, 208), (33, 192, 16), (129, 200, 592), (300, 2112, 1168))
 ragged = pytest.mark.parametrize("m, n, k", RAGGED)
-# Scales and results take other ways where tokens are columns, and where K is split.
-FORMS = (None, SWAPPED, SWAPPED_SPLIT, SPLIT)
-every_form = pytest.mark.parametrize("forced", FORMS, ids=label)
+# With swap-AB and with split-K scales and results take other ways.
+CONFIGS = (None, SWAP_AB, SWAP_AB_SPLIT_K, SPLIT_K)
+every_config = pytest.mark.parametrize("forced", CONFIGS, ids=label)
 
 
 # --- the grid -------------------------------------------------------------------------------
@@ -92,16 +92,17 @@ def test_grid(n, k, m, way, run_seed, seed, grid_kernels):
 @pytest.mark.parametrize("sfb_layout", problems.SFB_LAYOUTS)
 @pytest.mark.parametrize("sfa_layout", problems.SFA_LAYOUTS)
 @ragged
-@every_form
+@every_config
 def test_every_scale_layout_with_nan_in_every_padding(
     forced, m, n, k, sfa_layout, sfb_layout, seed
 ):
     problem = normal(m, n, k, seed, sfa_layout=sfa_layout, sfb_layout=sfb_layout, row_pad=16)
-    plain = Problem(*(x.clone(memory_format=torch.contiguous_format) for x in problem.tensors))
+    contiguous = (x.clone(memory_format=torch.contiguous_format) for x in problem.tensors)
+    copies = Problem(*contiguous)
     with forcing(forced):
         out = run(problem)
         judge(problem, out)
-        assert_bitwise_equal(run(plain), out, f"{sfa_layout}, {sfb_layout} and contiguous")
+        assert_bitwise_equal(run(copies), out, f"{sfa_layout}, {sfb_layout} and contiguous")
 
 
 @pytest.mark.parametrize("row_pad", [0, 8, 24, 128])
@@ -118,7 +119,7 @@ def test_small_integers_give_the_bits_of_the_reference(m, n, k, seed):
 
 
 @pytest.mark.parametrize("k", [16384, 147456])
-@every_form
+@every_config
 def test_long_k_of_small_integers(forced, k, seed):
     problem = integers(65, 72, k, seed)
     with forcing(forced):
@@ -145,11 +146,11 @@ def test_operands_inside_larger_tensors(seed):
     judge(problem, run(problem))
 
 
-@pytest.mark.parametrize("form", [tuple, list])
-def test_matmul_and_first_version_name_give_the_same_bits(form, seed):
+@pytest.mark.parametrize("pair", [tuple, list])
+def test_matmul_and_first_version_name_give_the_same_bits(pair, seed):
     problem = normal(33, 72, 208, seed)
     out = run(problem)
-    a, b = form((problem.a, problem.sfa)), form((problem.b, problem.sfb))
+    a, b = pair((problem.a, problem.sfa)), pair((problem.b, problem.sfb))
     assert_bitwise_equal(deep_gemm.matmul(a, b), out)
     old = torch.empty_like(out)
     deep_gemm.gemm_fp8_fp8_bf16_nt(a, b, old)
@@ -179,7 +180,7 @@ def test_zero_rows_give_exact_zeros(seed):
 
 @pytest.mark.parametrize("what", ["a", "sfa_nan", "sfa_inf"])
 @ragged
-@every_form
+@every_config
 def test_what_is_not_finite_in_rows_of_a_stays_in_them(forced, m, n, k, what, seed):
     problem, way = normal(m, n, k, seed), Way(forced)
     clean = way.run(problem)
@@ -195,7 +196,7 @@ def test_what_is_not_finite_in_rows_of_a_stays_in_them(forced, m, n, k, what, se
 
 
 @ragged
-@every_form
+@every_config
 def test_nan_in_b_stays_in_its_columns(forced, m, n, k, seed):
     problem, way = normal(m, n, k, seed), Way(forced)
     clean = way.run(problem)
@@ -227,7 +228,7 @@ def test_twenty_repeats_give_the_same_bits(m, n, k, way, seed):
 
 
 # The configuration may change with M and the SMs there are; under one the bits may not.
-SAME_BITS = (PLAIN, SPLIT, SWAPPED, SWAPPED_SPLIT)
+SAME_BITS = (BASIC, SPLIT_K, SWAP_AB, SWAP_AB_SPLIT_K)
 BUDGETS = [(c, sms) for c in SAME_BITS for sms in (131, 7, 4, 2, 1) if sms >= c.cluster_size]
 
 
@@ -288,7 +289,7 @@ def test_capture_and_replay_with_changed_data(m, n, k, seed):
         graph.replay()
         check()
         judge(problem, out)
-        assert_bitwise_equal(out, run(problem), f"replay {step} and a plain call")
+        assert_bitwise_equal(out, run(problem), f"replay {step} and a call")
 
 
 @pytest.mark.parametrize("m, n, k", [(129, 200, 592), (1000, 2112, 576)])
@@ -311,7 +312,7 @@ def test_a_side_stream_is_used(m, n, k, seed):
 
 
 @pytest.mark.parametrize("pdl", [True, False])
-@every_form
+@every_config
 def test_back_to_back_calls_wait_for_what_they_read(forced, pdl, seed):
     with forcing(forced), deep_gemm.override(pdl=pdl):
         check_chain(1000, 512, seed)

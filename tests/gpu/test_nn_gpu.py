@@ -25,19 +25,20 @@ def relative(actual: torch.Tensor, wanted: torch.Tensor) -> float:
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize(("width", "outputs"), [(512, 384), (100, 10), (257, 1001)])
 def test_widths_that_kernels_do_not_take_are_padded(recipe, width, outputs):
-    plain = linear(width, outputs)
+    original = linear(width, outputs)
     for rows in (1, 33, 200):
         x = torch.randn(rows, width, device="cuda")
-        layer = nn.QuantLinear.from_linear(plain, nn.RECIPES[recipe]).eval()
+        layer = nn.QuantLinear.from_linear(original, nn.RECIPES[recipe]).eval()
         with torch.no_grad():
-            assert relative(layer(x), plain(x)) < ERROR.get(recipe, 0.08), (recipe, rows)
+            assert relative(layer(x), original(x)) < ERROR.get(recipe, 0.08), (recipe, rows)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_layer_moved_to_the_gpu_computes_as_one_made_there(recipe):
-    plain = torch.nn.Linear(300, 200)
-    moved = nn.QuantLinear.from_linear(plain, nn.RECIPES[recipe]).eval().to("cuda")
-    made = nn.QuantLinear.from_linear(copy.deepcopy(plain).to("cuda"), nn.RECIPES[recipe]).eval()
+    original = torch.nn.Linear(300, 200)
+    moved = nn.QuantLinear.from_linear(original, nn.RECIPES[recipe]).eval().to("cuda")
+    on_gpu = copy.deepcopy(original).to("cuda")
+    made = nn.QuantLinear.from_linear(on_gpu, nn.RECIPES[recipe]).eval()
     x = torch.randn(40, 300, device="cuda", dtype=torch.bfloat16)
     with torch.no_grad():
         assert torch.equal(copy.deepcopy(moved)(x), made(x))

@@ -11,16 +11,16 @@ import torch
 import deep_gemm
 from deep_gemm import config
 from deep_gemm.jit import TranslationUnit, build, driver
-from deep_gemm.jit.launch import Launcher
+from deep_gemm.jit.launch import Launcher, LaunchShape
 from deep_gemm.jit.unit import OPTIONS
 from deep_gemm.testing import poison
 from deep_gemm.testing.numerics import assert_bitwise_equal
 
 from .gpu_kit import (
+    BASIC,
     BF16,
-    PLAIN,
-    SPLIT,
-    SWAPPED_SPLIT,
+    SPLIT_K,
+    SWAP_AB_SPLIT_K,
     Problem,
     Way,
     call,
@@ -34,19 +34,19 @@ from .gpu_kit import (
     run,
 )
 
-NARROW = configuration(64, 8, 1, swap_ab=True)
-TWO_AN_SM = configuration(64, 8, 1, swap_ab=True, ctas_per_sm=2)
-SHARED = configuration(128, 128, 2, cluster=(2, 1))
-SPLIT_TWO = configuration(64, 64, 1, split_k=2)
+SWAP_AB_8 = configuration(8, 64, 1, swap_ab=True)
+TWO_AN_SM = configuration(8, 64, 1, swap_ab=True, ctas_per_sm=2)
+MULTICAST = configuration(128, 128, 2, cluster=(2, 1))
+SPLIT_K_64 = configuration(64, 64, 1, split_k=2)
 # More than half of the SMs are busy, so that B is read early where it may be.
 EARLY = (
-    (NARROW, 8, 8448, 2048),
-    (SWAPPED_SPLIT, 16, 2112, 7168),
-    (SPLIT_TWO, 64, 4096, 7168),
-    (SHARED, 512, 4096, 2048),
+    (SWAP_AB_8, 8, 8448, 2048),
+    (SWAP_AB_SPLIT_K, 16, 2112, 7168),
+    (SPLIT_K_64, 64, 4096, 7168),
+    (MULTICAST, 512, 4096, 2048),
 )
 CHOSEN = ((None, 1, 8448, 2048), (None, 64, 4096, 7168), (None, 512, 4096, 2048))
-FORMS = (None, PLAIN, SPLIT, NARROW, TWO_AN_SM, SWAPPED_SPLIT)
+CONFIGS = (None, BASIC, SPLIT_K, SWAP_AB_8, TWO_AN_SM, SWAP_AB_SPLIT_K)
 STEPS = 20
 
 
@@ -56,14 +56,14 @@ def case_id(part):
 
 on_early = pytest.mark.parametrize("forced, m, n, k", EARLY, ids=case_id)
 on_all = pytest.mark.parametrize("forced, m, n, k", EARLY + CHOSEN, ids=case_id)
-every_form = pytest.mark.parametrize("forced", FORMS, ids=label)
+every_config = pytest.mark.parametrize("forced", CONFIGS, ids=label)
 in_graph = pytest.mark.parametrize("graphed", [False, True], ids=["eager", "graph"])
 with_pdl = pytest.mark.parametrize("pdl", [True, False], ids=["pdl", "no_pdl"])
 
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels():
-    load_all([NARROW, TWO_AN_SM, SHARED, SPLIT_TWO, PLAIN, SPLIT, SWAPPED_SPLIT])
+    load_all([*CONFIGS[1:], MULTICAST, SPLIT_K_64])
 
 
 def results(calls, count, m, n, graphed):
@@ -130,24 +130,24 @@ class LateWriter:
         self.params = WriterParams(source.data_ptr(), target.data_ptr(), count, SPIN_CYCLES)
         function = driver.load(build(WRITER_UNIT), torch.cuda.current_device())
         address = ctypes.addressof(self.params)
-        self.launcher = Launcher(function, blocks, 1, WRITER_THREADS, 0, False, address)
+        self.launcher = Launcher(function, LaunchShape(WRITER_THREADS), blocks, False, address)
 
     def __call__(self):
         self.launcher.launch(torch.cuda.current_stream().cuda_stream)
 
 
 def packed(problem):
-    """Return the bytes of a problem's tensors in one piece, in order, and the problem in them."""
+    """Return the bytes of a problem's tensors in one buffer, in order, and the problem in them."""
     parts = [x.contiguous().view(torch.uint8).flatten() for x in problem.tensors]
     assert not any(len(part) % 16 for part in parts)
     flat = torch.cat(parts)
-    pieces = flat.split([len(part) for part in parts])
-    pairs = zip(pieces, problem.tensors, strict=True)
-    return flat, Problem(*(piece.view(x.dtype).view(x.shape) for piece, x in pairs))
+    views = flat.split([len(part) for part in parts])
+    pairs = zip(views, problem.tensors, strict=True)
+    return flat, Problem(*(view.view(x.dtype).view(x.shape) for view, x in pairs))
 
 
 class Scene:
-    """Tensors that late writers fill by turns with two contents, and what each makes of D."""
+    """Tensors that late writers fill with two contents, alternately, and the D of each."""
 
     def __init__(self, shape, seed, static_b, writes_b, blocks=16):
         """Few blocks leave most SMs to the product, which starts on them while the writer spins."""
@@ -156,8 +156,8 @@ class Scene:
             other = Problem(other.a, other.sfa, one.b, one.sfb)
         sources = [packed(one)[0], packed(other)[0]]
         live, self.problem = packed(other)
-        tokens = one.a.nbytes + one.sfa.nbytes  # they lie first
-        written = len(live) if writes_b else tokens
+        bytes_of_a = one.a.nbytes + one.sfa.nbytes  # they lie first
+        written = len(live) if writes_b else bytes_of_a
         self.writers = [LateWriter(x[:written], live[:written], blocks) for x in sources]
         self.static_b, self.shape = static_b, shape
         self.right = [self.quietly(source, live) for source in sources]
@@ -211,7 +211,7 @@ def test_a_late_write_two_kernels_ahead_is_waited_for(forced, m, n, k, graphed, 
 
 @in_graph
 @on_all
-def test_a_late_write_of_tokens_is_waited_for_where_b_is_static(forced, m, n, k, graphed, seed):
+def test_a_late_write_of_a_is_waited_for_where_b_is_static(forced, m, n, k, graphed, seed):
     with forcing(forced):
         scene = Scene((m, n, k), seed, static_b=True, writes_b=False)
         scene.check(scene.run(graphed))
@@ -243,7 +243,7 @@ def test_nothing_is_read_early_without_dependent_launch(forced, m, n, k, graphed
 @with_pdl
 @pytest.mark.parametrize("n, k", [(2112, 7168), (8448, 2048), (24576, 1536)])
 def test_static_b_gives_the_same_bits(n, k, pdl, graphed, seed):
-    """Of what is chosen for every M: bits depend on the parts of K, so plain calls take it too."""
+    """With the choice for every M: bits depend on split-K, so all calls are forced to it."""
     whole = normal(300, n, k, seed)
     few = (1, 7, 8, 9, 16, 31, 64, 65, 128, 300)
     problems = [Problem(whole.a[:m], whole.sfa[:m], whole.b, whole.sfb) for m in few]
@@ -262,15 +262,15 @@ def test_static_b_gives_the_same_bits(n, k, pdl, graphed, seed):
 
 
 @with_pdl
-@every_form
+@every_config
 @pytest.mark.parametrize("m, n", [(8, 4608), (1000, 512)])
-def test_back_to_back_calls_wait_for_their_tokens(m, n, forced, pdl, seed):
+def test_back_to_back_calls_wait_for_their_a(m, n, forced, pdl, seed):
     with forcing(forced), deep_gemm.override(pdl=pdl):
         check_chain(m, n, seed, static_b=True)
 
 
 @in_graph
-@every_form
+@every_config
 @pytest.mark.parametrize("m, n", [(8, 8448), (64, 4096)])
 def test_of_two_calls_into_one_output_the_last_one_stays(m, n, forced, graphed, seed):
     """The first takes longer, so that the second is ready to store while it still runs."""

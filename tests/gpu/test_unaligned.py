@@ -16,7 +16,7 @@ KS = (1, 7, 17, 100, 127, 129, 1000, 1001, 2047)
 
 
 def in_wider_rows(x: torch.Tensor) -> torch.Tensor:
-    """Return the matrix as a view into aligned rows whose rest, 16 elements or more, is NaN."""
+    """Return the matrix as a view into aligned rows, with 16 NaN or more behind each."""
     return poison.pitched(x, align(x.shape[1], 16) + 16)
 
 

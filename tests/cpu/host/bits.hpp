@@ -1,13 +1,5 @@
-// The bits of a float, and the float of bits.
+// The bits of a float, and the float that some bits are.
 #pragma once
 
-static inline unsigned __float_as_uint(float x) {
-    unsigned bits;
-    std::memcpy(&bits, &x, sizeof(x));
-    return bits;
-}
-static inline float __uint_as_float(unsigned bits) {
-    float x;
-    std::memcpy(&x, &bits, sizeof(x));
-    return x;
-}
+static inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
+static inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }

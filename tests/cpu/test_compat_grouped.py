@@ -84,7 +84,7 @@ def poisoned(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
 
 
 def same(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Say whether two results are equal, NaN where nothing was written included."""
+    """Say whether two results are equal, with NaN where nothing was written."""
     return torch.equal(x.nan_to_num(-77.0), y.nan_to_num(-77.0))
 
 
@@ -114,14 +114,14 @@ def test_aliases_are_the_functions_themselves(name):
 def test_fp8_by_labels_under_every_name_and_spelling(rng):
     a, b = fp8_rows(rng)
     wanted = deep_gemm.grouped_matmul(a, b, poisoned(M, N), labels=LABELS)
-    turned = tuple(x.transpose(1, 2) for x in b)
+    transposed = tuple(x.transpose(1, 2) for x in b)
     nt, nn = (getattr(deep_gemm, f"m_grouped_fp8_gemm_{x}_contiguous") for x in ("nt", "nn"))
     v1 = deep_gemm.m_grouped_gemm_fp8_fp8_bf16_nt_contiguous
-    for call, w in ((nt, b), (nn, turned), (v1, b)):
+    for call, w in ((nt, b), (nn, transposed), (v1, b)):
         d = poisoned(M, N)
         assert call(a, list(w), d, LABELS) is None
         assert same(d, wanted)
-    for call, w in ((nt, b), (nn, turned)):
+    for call, w in ((nt, b), (nn, transposed)):
         for groups in ({"m_indices": LABELS}, {"grouped_layout": LABELS}):
             d = poisoned(M, N)
             call(list(a), w, d, recipe=(1, 128, 128), compiled_dims="", static_b=True, **groups)
@@ -189,16 +189,20 @@ def test_a_hint_of_rows_wants_ends(name, rng):
 
 def test_recipes_and_outputs(rng):
     (a, sfa), (b, _) = fp8_rows(rng)
-    rows = torch.rand(G, N, 2, generator=rng)
+    scales_1x128 = torch.rand(G, N, 2, generator=rng)
     for dtype in (BF16, torch.float16, torch.float32):
         d = poisoned(M, N, dtype=dtype)
-        deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, sfa), (b, rows), d, LABELS, (1, 1, 128))
-        wanted = deep_gemm.matmul((a[:128], sfa[:128]), (b[0], rows[0]), out_dtype=dtype)
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(
+            (a, sfa), (b, scales_1x128), d, LABELS, (1, 1, 128)
+        )
+        wanted = deep_gemm.matmul((a[:128], sfa[:128]), (b[0], scales_1x128[0]), out_dtype=dtype)
         assert torch.equal(d[:128], wanted)
     with pytest.raises(ArgumentError, match=r"sfb: shape must be \(3, 2, 2\)"):
-        deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, sfa), (b, rows), d, LABELS)
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, sfa), (b, scales_1x128), d, LABELS)
     with pytest.raises(UnsupportedError, match="are served"):
-        deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, sfa), (b, rows), d, LABELS, (1, 1, 32))
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(
+            (a, sfa), (b, scales_1x128), d, LABELS, (1, 1, 32)
+        )
 
 
 @pytest.mark.parametrize("mn", [False, True], ids=["K contiguous", "N contiguous"])
@@ -206,16 +210,16 @@ def test_bf16_by_labels_and_ends(mn, rng):
     a, b = torch.randn(M, K, generator=rng).to(BF16), torch.randn(G, N, K, generator=rng).to(BF16)
     b = b.transpose(1, 2).contiguous().transpose(1, 2) if mn else b
     nt, nn = (getattr(deep_gemm, f"m_grouped_bf16_gemm_{x}_contiguous") for x in ("nt", "nn"))
-    for groups, psum in ((LABELS, False), (ENDS, True)):
-        how: dict[str, Any] = {"labels": groups}
+    for grouped_layout, psum in ((LABELS, False), (ENDS, True)):
+        how: dict[str, Any] = {"labels": grouped_layout}
         if psum:
-            how = {"offsets": groups, "alignment": 128, "zero_padding": True}
+            how = {"offsets": grouped_layout, "alignment": 128, "zero_padding": True}
         wanted = deep_gemm.grouped_matmul(a, b, poisoned(M, N), **how)
         for call, w in ((nt, b), (nn, b.transpose(1, 2))):
             d = poisoned(M, N)
-            call(a, w, d, groups, "nk", psum)
+            call(a, w, d, grouped_layout, "nk", psum)
             assert same(d, wanted)
-            call(a, w, d.fill_(NAN), m_indices=groups, use_psum_layout=psum)
+            call(a, w, d.fill_(NAN), m_indices=grouped_layout, use_psum_layout=psum)
             assert same(d, wanted)
     with pytest.raises(ArgumentError, match="a: dtype must be torch.bfloat16.*grouped_matmul"):
         nt(a.half(), b.half(), d, LABELS)
@@ -361,14 +365,14 @@ def test_refusals_along_k(rng):
     assert (d == 7).all()
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_the_first_name_of_weight_gradients_accumulates(turned, rng):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_first_name_of_weight_gradients_accumulates(transposed, rng):
     (a, sfa), (b, sfb) = flat(rng)
     start = torch.randn(3, 16, 24, generator=rng)
     wanted = deep_gemm.k_grouped_matmul(
         (a, sfa), (b, sfb), start.clone(), extents=ON_DEVICE, c=start
     )
-    if turned:
+    if transposed:
         sfa, sfb = sfa.t().contiguous(), sfb.t()
     out = start.clone()
     call = deep_gemm.k_grouped_wgrad_gemm_fp8_fp8_fp32_nt
@@ -388,13 +392,13 @@ def test_the_first_name_of_weight_gradients_accumulates(turned, rng):
 def test_what_is_no_pair_or_packed_is_refused(name, rng):
     call = getattr(deep_gemm, name)
     last = {"wgrad": (KS,), "k_grouped": (KS, ON_DEVICE), "masked": (COUNTS, 1), "": (LABELS,)}
-    rest = next(value for part, value in last.items() if part in name)
+    others = next(value for part, value in last.items() if part in name)
     _, b = fp8_rows(rng)
     for pair in (None, 3, (torch.zeros(1),), torch.zeros(2, 2)):
         with pytest.raises(ArgumentError, match="form must be a pair"):
-            call(pair, b, poisoned(M, N), *rest)
+            call(pair, b, poisoned(M, N), *others)
     with pytest.raises(UnsupportedError, match="packed FP4"):
-        call((torch.zeros(M, K).char(), torch.ones(M, 2)), b, poisoned(M, N), *rest)
+        call((torch.zeros(M, K).char(), torch.ones(M, 2)), b, poisoned(M, N), *others)
 
 
 STUBS = (
@@ -406,7 +410,7 @@ STUBS = (
 
 
 @pytest.mark.parametrize("name", STUBS)
-def test_names_of_newer_gpus_are_there_and_raise(name):
+def test_names_of_other_gpus_are_there_and_raise(name):
     call = getattr(deep_gemm, name)
     assert call.__name__ == name and "UnsupportedError" in call.__doc__
     with pytest.raises(UnsupportedError, match=rf"{name}\(\): needs a GPU of compute capability"):

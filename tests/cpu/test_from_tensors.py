@@ -1,4 +1,4 @@
-"""Requests on the CPU backend: every form, layout and scale, C, defaults, and every refusal."""
+"""From tensors to problems and values, on the CPU: every variant, layout, scale and refusal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import deep_gemm
 from deep_gemm import ArgumentError, UnsupportedError
 from deep_gemm.dispatch import gemm
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
-from deep_gemm.problem import CMode, GemmProblem
+from deep_gemm.problem import CMode, GemmProblem, Mainloop, Major, ScaleChoice
+from deep_gemm.problem.epilogue import EpilogueOp
 from deep_gemm.problem.from_tensors import problem_of
 from deep_gemm.problem.request import Options, Tensors
 from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
@@ -20,14 +21,14 @@ from deep_gemm.testing import problems
 from deep_gemm.testing.numerics import assert_bitwise_equal, compare, reference_and_bound_of
 
 M, N, K = 33, 136, 208
-LAYOUTS = list(product(("k", "mn"), repeat=2))
+LAYOUTS = list(product((Major.K, Major.MN), repeat=2))
 EACH = (None, PER_TENSOR, PER_CHANNEL)
 VECTORS = list(product(EACH, EACH))
 ALONG_K = [(ROW_1X128, BLOCK_128X128), (ROW_1X128, ROW_1X128)]
 
 
-def forms():
-    """Operands, their scales, and whether FP8 sums are promoted."""
+def variants():
+    """Yield operands, their scales, and whether FP8 sums are promoted."""
     for pair in product((E4M3, E5M2), repeat=2):
         for promoted in (True, False):
             yield from ((*pair, *scales, promoted) for scales in VECTORS)
@@ -44,14 +45,14 @@ def outputs(a, scale_a, scale_b):
     )
 
 
-def label(form):
-    a, b, *scales, promoted = form
+def label(variant):
+    a, b, *scales, promoted = variant
     names = [scale.name if scale else "none" for scale in scales]
     return "-".join([a.name, b.name, *names, "promoted" if promoted else "fast"])
 
 
-def asked(form, d, extents=(M, N, K), **rest):
-    a, b, scale_a, scale_b, promoted = form
+def problem_of_variant(variant, d, extents=(M, N, K), **rest):
+    a, b, scale_a, scale_b, promoted = variant
     return GemmProblem(*extents, a, b, d, scale_a, scale_b, promoted, **rest)
 
 
@@ -69,12 +70,12 @@ def check(problem, drawn, alpha=1.0, beta=1.0, exact=False):
 # --- values ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", list(forms()), ids=label)
-def test_every_form_in_every_layout_is_within_its_bound(form, rng):
-    for d, (a_major, b_major) in product(outputs(form[0], *form[2:4]), LAYOUTS):
-        problem = asked(form, d, a_major=a_major, b_major=b_major)
+@pytest.mark.parametrize("variant", list(variants()), ids=label)
+def test_every_variant_in_every_layout_is_within_its_bound(variant, rng):
+    for d, (a_major, b_major) in product(outputs(variant[0], *variant[2:4]), LAYOUTS):
+        problem = problem_of_variant(variant, d, a_major=a_major, b_major=b_major)
         drawn = problems.make(problem, generator=rng, row_pad=16)
-        options = Options("auto", not problem.promoted)
+        options = Options(ScaleChoice.AUTO, not problem.promoted)
         assert problem_of(drawn.tensors, options, 1.0, 1.0) == problem
         check(problem, drawn)
         check(problem, problems.make(problem, generator=rng, exact=True), exact=True)
@@ -90,18 +91,18 @@ SOME = [
     (BF16, BF16, None, None, True),
     (FP16, FP16, None, None, True),
 ]
-some = pytest.mark.parametrize("form", SOME, ids=label)
+some = pytest.mark.parametrize("variant", SOME, ids=label)
 
 
 @some
 @pytest.mark.parametrize(
     "alpha, beta", [(1.0, 1.0), (-1.5, 0.5), (0.3, -0.7), (0.0, 2.0), (2.0, 0.0)]
 )
-def test_alpha_and_beta_with_c_apart_and_in_place(form, alpha, beta, rng):
-    for d, in_place in product(outputs(form[0], *form[2:4]), (False, True)):
+def test_alpha_and_beta_with_c_apart_and_in_place(variant, alpha, beta, rng):
+    for d, in_place in product(outputs(variant[0], *variant[2:4]), (False, True)):
         if d == INT32 and (alpha, beta) != (1.0, 1.0):
             continue
-        problem = asked(form, d, c_mode=CMode.READ)
+        problem = problem_of_variant(variant, d, c_mode=CMode.READ)
         drawn = problems.make(problem, generator=rng, in_place=in_place)
         kept = None if in_place else drawn.tensors.c.clone()
         check(problem, drawn, alpha, beta)
@@ -109,24 +110,29 @@ def test_alpha_and_beta_with_c_apart_and_in_place(form, alpha, beta, rng):
 
 
 def test_how_c_is_added():
-    problem = asked(SOME[4], FP32, c_mode=CMode.READ)
+    problem = problem_of_variant(SOME[4], FP32, c_mode=CMode.READ)
     tensors = problems.make(problem, in_place=True).tensors
     apart = tensors._replace(c=tensors.c.clone())
-    narrow = problems.make(replace(problem, d_dtype=BF16), in_place=True).tensors
+    bf16 = problems.make(replace(problem, d_dtype=BF16), in_place=True).tensors
     asked_for = [
-        (tensors, 1.0, "reduce"),
-        (tensors, 0.5, "read"),
-        (apart, 1.0, "read"),
-        (narrow, 1.0, "read"),
-        (tensors._replace(c=None), 1.0, "none"),
+        (tensors, 1.0, CMode.REDUCE),
+        (tensors, 0.5, CMode.READ),
+        (apart, 1.0, CMode.READ),
+        (bf16, 1.0, CMode.READ),
+        (tensors._replace(c=None), 1.0, CMode.NONE),
     ]
-    for t, beta, addend in asked_for:
-        assert problem_of(t, Options(), 2.0, beta).addend == addend
+    for t, beta, c_mode in asked_for:
+        assert problem_of(t, Options(), 2.0, beta).c_mode is c_mode
+    # With an op behind it, C is added by the epilogue, not by the store.
+    negate = EpilogueOp("negate", "epilogue::Negate")
+    for t, c_mode in ((tensors, CMode.READ), (tensors._replace(c=None), CMode.NONE)):
+        problem = problem_of(t, Options(epilogue=(negate,)), 2.0, 1.0)
+        assert problem.c_mode is c_mode and problem.variant.epilogue[-1] is negate
 
 
 @some
-def test_c_is_not_read_where_beta_is_zero(form, rng):
-    problem = asked(form, BF16, c_mode=CMode.READ)
+def test_c_is_not_read_where_beta_is_zero(variant, rng):
+    problem = problem_of_variant(variant, BF16, c_mode=CMode.READ)
     drawn = problems.make(problem, generator=rng)
     drawn.tensors.c.fill_(torch.nan)
     out = deep_gemm.matmul(**problems.arguments(problem, drawn.tensors), beta=0).clone()
@@ -136,28 +142,28 @@ def test_c_is_not_read_where_beta_is_zero(form, rng):
 
 @some
 @pytest.mark.parametrize("layout", problems.VECTOR_LAYOUTS)
-def test_layouts_of_scales_change_no_bit(form, layout, rng):
-    if layout.startswith("flat") and any(s is not None and s.gran_k for s in form[2:4]):
+def test_layouts_of_scales_change_no_bit(variant, layout, rng):
+    if layout.startswith("flat") and any(s is not None and s.gran_k for s in variant[2:4]):
         return
-    problem = asked(form, FP32)
+    problem = problem_of_variant(variant, FP32)
     t = problems.make(problem, generator=rng, scale_layouts=(layout, layout)).tensors
     out = deep_gemm.matmul(**problems.arguments(problem, t)).clone()
-    plain = [
+    sfa, sfb = (
         sf if sf is None else sf.clone(memory_format=torch.contiguous_format)
         for sf in (t.sfa, t.sfb)
-    ]
-    t = t._replace(sfa=plain[0], sfb=plain[1])
+    )
+    t = t._replace(sfa=sfa, sfb=sfb)
     assert_bitwise_equal(deep_gemm.matmul(**problems.arguments(problem, t)), out)
 
 
 @some
-def test_scaled_operands_in_every_layout_give_the_same_bits(form, rng):
-    problem = asked(form, FP32)
+def test_scaled_operands_in_every_layout_give_the_same_bits(variant, rng):
+    problem = problem_of_variant(variant, FP32)
     t = problems.make(problem, generator=rng).tensors
     wanted = deep_gemm.matmul(**problems.arguments(problem, t)).clone()
     for a_major, b_major in LAYOUTS:
-        turned = replace(problem, a_major=a_major, b_major=b_major)
-        assert_bitwise_equal(deep_gemm.matmul(**problems.arguments(turned, t)), wanted)
+        laid_out = replace(problem, a_major=a_major, b_major=b_major)
+        assert_bitwise_equal(deep_gemm.matmul(**problems.arguments(laid_out, t)), wanted)
 
 
 @pytest.mark.parametrize("value", [-128, 127])
@@ -205,7 +211,7 @@ def test_what_is_allocated_by_default(dtype, scales, wanted):
         (1, 128, 129, (1, 1), (1, 1), (PER_TENSOR, PER_TENSOR)),
         (5, 128, 128, (5, 1), (1, 1), ALONG_K[0]),
         (5, 128, 128, (5,), (1, 1), (PER_CHANNEL, PER_TENSOR)),
-        # One scale a row fits 1 x 128 as well, with the same meaning.
+        # One scale a row fits 1 x 128 as well; both mean the same product.
         (5, 128, 128, (5, 1), (128, 1), (PER_CHANNEL, PER_CHANNEL)),
         (5, 128, 256, (5, 2), (128, 2), ALONG_K[1]),
         (5, 128, 256, (5, 2), (1, 2), ALONG_K[0]),
@@ -216,7 +222,7 @@ def test_what_is_allocated_by_default(dtype, scales, wanted):
     ],
 )
 def test_scales_are_told_by_their_shapes(m, n, k, sfa, sfb, wanted, rng):
-    problem = asked((E4M3, E4M3, *wanted, True), FP32, (m, n, k))
+    problem = problem_of_variant((E4M3, E4M3, *wanted, True), FP32, (m, n, k))
     drawn = problems.make(problem, generator=rng)
     sfa, sfb = (
         None if shape is None else torch.rand(shape, generator=rng) + 0.5 for shape in (sfa, sfb)
@@ -228,24 +234,26 @@ def test_scales_are_told_by_their_shapes(m, n, k, sfa, sfb, wanted, rng):
 
 
 def test_a_recipe_that_is_named_is_taken(rng):
-    problem = asked((E4M3, E4M3, *ALONG_K[0], True), FP32, (1, 1, 128))
+    problem = problem_of_variant((E4M3, E4M3, *ALONG_K[0], True), FP32, (1, 1, 128))
     t = problems.make(problem, generator=rng).tensors
-    for scales, wanted in zip(("block", "rows"), ALONG_K, strict=True):
+    named = (ScaleChoice.SCALED_1D2D, ScaleChoice.SCALED_1D1D)
+    for scales, wanted in zip(named, ALONG_K, strict=True):
         found = problem_of(t, Options(scales), 1.0, 1.0)
         assert (found.scale_a, found.scale_b) == wanted
-    for scales in ("block", "rows"):
+    for scales in named:
         with pytest.raises(ArgumentError, match="sfa: presence must be .*, got None; 1x128 scales"):
             problem_of(t._replace(sfa=None), Options(scales), 1.0, 1.0)
     found = problem_of(t, Options(fast_accum=True), 1.0, 1.0)
-    assert (found.scale_a, found.scale_b, found.form.promotion) == (PER_TENSOR, PER_TENSOR, "none")
+    assert (found.scale_a, found.scale_b) == (PER_TENSOR, PER_TENSOR)
+    assert found.variant.mainloop is Mainloop.DIRECT
 
 
 # --- refusals -------------------------------------------------------------------------------
 
 
 def operands(dtype, scales=(None, None)):
-    form = (dtype, dtype, *scales, True)
-    arguments = problems.arguments(asked(form, BF16), problems.make(asked(form, BF16)).tensors)
+    problem = problem_of_variant((dtype, dtype, *scales, True), BF16)
+    arguments = problems.arguments(problem, problems.make(problem).tensors)
     return {name: arguments[name] for name in ("a", "b")}
 
 
@@ -321,7 +329,7 @@ REFUSALS = {
         r"b: shape must be \(136, 208\), got \(136, 200\); A is \[M, K\] and B is \[N, K\]",
     ),
     "layout": (FP8 | {"layout": "n"}, 'layout: value must be "nt", "nn", "tn" or "tt", got \'n\''),
-    "layout turned": (FP8 | {"layout": "nn"}, r"b: shape must be \(208, 208\), got \(208, 136\)"),
+    "layout nn": (FP8 | {"layout": "nn"}, r"b: shape must be \(208, 208\), got \(208, 136\)"),
     "c dtype": (
         FP8 | {"c": torch.zeros(M, N)},
         "c: dtype must be torch.bfloat16, got torch.float32; C has D's type",
@@ -392,31 +400,36 @@ def test_outputs_that_are_refused_stay_as_they_are(arguments, message):
 
 @some
 @pytest.mark.parametrize("in_place", [False, True])
-def test_no_k_gives_beta_c(form, in_place, rng):
-    for d in outputs(form[0], *form[2:4]):
+def test_no_k_gives_beta_c(variant, in_place, rng):
+    for d in outputs(variant[0], *variant[2:4]):
         beta = 1.0 if d == INT32 else -0.5
-        problem = asked(form, d, (5, 8, 0), c_mode=CMode.READ)
+        problem = problem_of_variant(variant, d, (5, 8, 0), c_mode=CMode.READ)
         drawn = problems.make(problem, generator=rng, in_place=in_place)
         drawn.tensors.c.copy_(torch.randint(2**24, 2**30, (5, 8)))  # beyond float32, for INT32
         wanted = (drawn.tensors.c.double() * beta).to(d.torch)
-        gemm(drawn.tensors, Options("auto", not problem.promoted), 3.0 if d != INT32 else 1.0, beta)
+        gemm(
+            drawn.tensors,
+            Options(ScaleChoice.AUTO, not problem.promoted),
+            3.0 if d != INT32 else 1.0,
+            beta,
+        )
         drawn.check()
         assert_bitwise_equal(drawn.tensors.d, wanted)
-        gemm(drawn.tensors._replace(c=None), Options("auto", not problem.promoted))
+        gemm(drawn.tensors._replace(c=None), Options(ScaleChoice.AUTO, not problem.promoted))
         assert (drawn.tensors.d == 0).all()
 
 
 @some
 @pytest.mark.parametrize("m, n", [(0, 8), (8, 0), (0, 0)])
-def test_no_rows_or_no_columns_do_nothing(form, m, n, rng):
-    problem = asked(form, BF16, (m, n, 256), c_mode=CMode.READ)
+def test_no_rows_or_no_columns_do_nothing(variant, m, n, rng):
+    problem = problem_of_variant(variant, BF16, (m, n, 256), c_mode=CMode.READ)
     t = problems.make(problem, generator=rng).tensors
-    gemm(t, Options("auto", not problem.promoted), 2.0, 0.5)
+    gemm(t, Options(ScaleChoice.AUTO, not problem.promoted), 2.0, 0.5)
     assert t.d.shape == (m, n)
 
 
 def test_tensors_are_named_in_the_order_of_the_formula():
-    assert Tensors._fields == ("a", "sfa", "b", "sfb", "c", "d", "groups")
+    assert Tensors._fields == ("a", "sfa", "b", "sfb", "c", "d", "grouped_layout", "epilogue")
 
 
 def test_columns_of_one_buffer_are_apart():
@@ -431,6 +444,6 @@ def test_columns_of_one_buffer_are_apart():
 def test_weights_that_are_transposed_first_are_not_static():
     a, b = torch.zeros(16, 64, dtype=torch.int8), torch.zeros(64, 32, dtype=torch.int8)
     d = torch.zeros(16, 32, dtype=torch.int32)
-    for turned, static_b in ((b.t(), False), (b.t().contiguous(), True)):
-        tensors = Tensors(a, None, turned, None, None, d)
+    for w, static_b in ((b.t(), False), (b.t().contiguous(), True)):
+        tensors = Tensors(a, None, w, None, None, d)
         assert problem_of(tensors, Options(static_b=True), 1.0, 1.0).static_b == static_b

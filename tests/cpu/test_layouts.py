@@ -1,4 +1,4 @@
-"""Integer helpers and TMA-aligned scale layouts."""
+"""Integer helpers, and layouts of matrices and scales that TMA can load."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 
 from deep_gemm import quant
 from deep_gemm.errors import ArgumentError
+from deep_gemm.layouts import line_aligned_size, rows_of_whole_lines
 from deep_gemm.testing.problems import SFA_LAYOUTS, lay_out_sfa
 
 
@@ -76,3 +77,16 @@ def test_rows_are_aligned_only_where_they_are_not(dtype: torch.dtype) -> None:
     assert quant.align_rows(found) is found
     assert quant.align_rows(found[1:]).data_ptr() == found[1:].data_ptr()
     assert quant.align_rows(ragged.t()).stride(1) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("shape", [(5, 1001), (3, 4, 200), (2, 64), (4, 0)])
+def test_copies_lie_in_rows_of_whole_lines(shape, dtype, rng):
+    x = torch.randn(shape, generator=rng).to(dtype)
+    found = rows_of_whole_lines(x)
+    pitch = line_aligned_size(shape[-1], x.element_size())
+    assert pitch * x.element_size() % 128 == 0 and 0 <= pitch - shape[-1] < 128
+    assert found.shape == x.shape and found.stride()[-2:] == (pitch or 1, 1)
+    assert torch.equal(found.float(), x.float()) and found.data_ptr() != x.data_ptr() or not pitch
+    mn_major = x.transpose(-1, -2).contiguous().transpose(-1, -2)
+    assert rows_of_whole_lines(mn_major).stride() == found.stride()

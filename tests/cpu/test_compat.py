@@ -12,20 +12,21 @@ import torch
 import deep_gemm
 from deep_gemm import ArgumentError, UnsupportedError
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32
-from deep_gemm.problem import CMode, GemmProblem
+from deep_gemm.problem import CMode, GemmProblem, Major
 from deep_gemm.problem.scale_recipe import ROW_1X128
 from deep_gemm.testing import calc_diff
 from deep_gemm.testing.numerics import compare, reference_and_bound_of
 from deep_gemm.testing.problems import make
 
-M, N, K = 33, 72, 208
+from .dense_kit import K, M, N, operands
+
 LAYOUTS = ("nt", "nn", "tn", "tt")
 FP8_NAMES = [f"{family}_gemm_{layout}" for family in ("fp8", "fp8_fp4") for layout in LAYOUTS]
-RECIPES = {"block": (1, 128, 128), "rows": (1, 1, 128)}
+RECIPES = {"1d2d": (1, 128, 128), "1d1d": (1, 1, 128)}
 
 
-def fp8_problem(scales: str = "block", **rest: Any) -> GemmProblem:
-    fields = {"scale_b": ROW_1X128} if scales == "rows" else {}
+def fp8_problem(scales: str = "1d2d", **rest: Any) -> GemmProblem:
+    fields = {"scale_b": ROW_1X128} if scales == "1d1d" else {}
     return replace(GemmProblem.block_scaled(M, N, K), **(fields | rest))
 
 
@@ -45,10 +46,10 @@ def judge(problem: GemmProblem, tensors: Any, d: torch.Tensor) -> None:
 def laid_out(layout: str, a: Any, b: Any) -> tuple[Any, Any]:
     """Return A and B, or their pairs, as a call of this layout takes them."""
 
-    def turn(x: Any) -> Any:
+    def transposed(x: Any) -> Any:
         return x.t() if isinstance(x, torch.Tensor) else tuple(part.t() for part in x)
 
-    return turn(a) if layout[0] == "t" else a, turn(b) if layout[1] == "n" else b
+    return transposed(a) if layout[0] == "t" else a, transposed(b) if layout[1] == "n" else b
 
 
 def poisoned(dtype: torch.dtype) -> torch.Tensor:
@@ -59,7 +60,7 @@ def poisoned(dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", FP8_NAMES)
-@pytest.mark.parametrize("scales", ["block", "rows"])
+@pytest.mark.parametrize("scales", ["1d2d", "1d1d"])
 @pytest.mark.parametrize("d_type", [BF16, FP16, FP32], ids=lambda t: t.name)
 def test_fp8_layouts_against_float64(name, scales, d_type, rng):
     problem = fp8_problem(scales, d_dtype=d_type)
@@ -71,7 +72,7 @@ def test_fp8_layouts_against_float64(name, scales, d_type, rng):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("scales", ["block", "rows"])
+@pytest.mark.parametrize("scales", ["1d2d", "1d1d"])
 @pytest.mark.parametrize("d_type", [BF16, FP32], ids=lambda t: t.name)
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
 def test_fp8_adds_c(layout, scales, d_type, in_place, rng):
@@ -103,6 +104,17 @@ def test_fp8_arguments_stand_in_the_interface_order(name, rng):
     assert torch.equal(first, second) and torch.equal(first, third)
 
 
+@pytest.mark.parametrize("recipe", [{"recipe": (1, 128, 128)}, {"recipe": [1, 128, 128]}])
+def test_all_arguments_of_fp8_gemm_nt(recipe):
+    a, sfa, b, sfb = operands()
+    d = torch.empty(M, N, dtype=torch.bfloat16)
+    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d, None, **recipe, compiled_dims="mnk")
+    other = {"recipe_a": (1, 128), "recipe_b": (128, 128), "disable_ue8m0_cast": True}
+    again = torch.empty(M, N, dtype=torch.bfloat16)
+    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), again, c=None, compiled_dims="", **other)
+    assert torch.equal(d, again)
+
+
 def test_fp4_names_are_the_fp8_functions():
     for layout in LAYOUTS:
         fp8 = getattr(deep_gemm, f"fp8_gemm_{layout}")
@@ -121,7 +133,7 @@ def test_fp8_formats_may_be_mixed(rng):
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("name", ["fp8_fp4_gemm_nt", "fp8_gemm_nn", "wgrad_gemm_fp8_fp8_fp32_nt"])
 def test_packed_fp4_is_refused(name, which, packed, rng):
-    t = drawn(fp8_problem("rows"), rng)
+    t = drawn(fp8_problem("1d1d"), rng)
     pairs = [(t.a, t.sfa), (t.b, t.sfb)]
     pairs[which] = (torch.zeros(N, K // 2, dtype=packed), pairs[which][1])
     d = torch.full((M, N), 7.0)
@@ -153,6 +165,30 @@ def test_fp8_refusals_write_nothing(layout, arguments, error, message, rng):
     assert (d == 7).all()
 
 
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"c": torch.zeros(M, N)}, ArgumentError, "c: dtype must be torch.bfloat16"),
+        ({"recipe": (1, 1, 128)}, ArgumentError, r"sfb: shape must be \(72, 2\)"),
+        ({"recipe": (1, 1, 32)}, UnsupportedError, "1x128 with 128x128"),
+        ({"recipe_a": (1, 128)}, ArgumentError, "both or neither"),
+        (
+            {"recipe": (1, 128, 128), "recipe_a": (1, 128), "recipe_b": (128, 128)},
+            ArgumentError,
+            "None beside recipe_a",
+        ),
+        ({"recipe_a": (1, 128), "recipe_b": (128, 64)}, ArgumentError, "recipe_b: columns"),
+        ({"compiled_dims": "xy"}, ArgumentError, "compiled_dims"),
+    ],
+)
+def test_arguments_of_fp8_gemm_nt_are_checked(arguments, error, message):
+    a, sfa, b, sfb = operands()
+    d = torch.full((M, N), 7.0, dtype=torch.bfloat16)
+    with pytest.raises(error, match=message):
+        deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d, **arguments)
+    assert torch.equal(d, torch.full_like(d, 7.0))
+
+
 @pytest.mark.parametrize("name", [*FP8_NAMES, "wgrad_gemm_fp8_fp8_fp32_nt", "gemm_fp8_fp8_bf16_nt"])
 @pytest.mark.parametrize("pair", [None, 3, (torch.zeros(1),), torch.zeros(2, 2)])
 def test_what_is_no_pair_is_refused(name, pair, rng):
@@ -164,20 +200,20 @@ def test_what_is_no_pair_is_refused(name, pair, rng):
 # --- weight gradients ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turned_a", [False, True])
-@pytest.mark.parametrize("turned_b", [False, True])
-def test_wgrad_adds_into_its_output(turned_a, turned_b, rng):
-    problem = fp8_problem("rows", d_dtype=FP32, c_mode=CMode.REDUCE)
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("transposed_b", [False, True])
+def test_wgrad_adds_into_its_output(transposed_a, transposed_b, rng):
+    problem = fp8_problem("1d1d", d_dtype=FP32, c_mode=CMode.REDUCE)
     t = drawn(problem, rng)
     out = t.d.clone()
     wanted = reference_and_bound_of(problem, t)
-    sfa = t.sfa.t().contiguous() if turned_a else t.sfa
-    sfb = t.sfb.t() if turned_b else t.sfb
+    sfa = t.sfa.t().contiguous() if transposed_a else t.sfa
+    sfb = t.sfb.t() if transposed_b else t.sfb
     deep_gemm.wgrad_gemm_fp8_fp8_fp32_nt([t.a, sfa], (t.b, sfb), out)
     assert compare(out, *wanted).ok
 
 
-def test_square_scales_of_wgrad_are_taken_by_rows(rng):
+def test_square_scales_of_wgrad_are_taken_as_rows_by_k_blocks(rng):
     generator = rng
     a, b = (torch.randn(2, 256, generator=generator).to(E4M3.torch) for _ in range(2))
     sfa, sfb = (torch.rand(2, 2, generator=generator) for _ in range(2))
@@ -188,7 +224,7 @@ def test_square_scales_of_wgrad_are_taken_by_rows(rng):
 
 
 def test_wgrad_refusals(rng):
-    t = drawn(fp8_problem("rows", d_dtype=FP32), rng)
+    t = drawn(fp8_problem("1d1d", d_dtype=FP32), rng)
     call = deep_gemm.wgrad_gemm_fp8_fp8_fp32_nt
     with pytest.raises(ArgumentError, match="out: dtype must be torch.float32"):
         call((t.a, t.sfa), (t.b, t.sfb), t.d.bfloat16())
@@ -200,7 +236,7 @@ def test_wgrad_refusals(rng):
         call((t.a, t.sfa), (t.b, 1.0), torch.zeros(M, N))
 
 
-def test_first_version_name_is_the_block_scaled_product(rng):
+def test_first_version_name_is_the_product_with_1x128_and_128x128_scales(rng):
     problem = fp8_problem()
     t = drawn(problem, rng)
     d = poisoned(torch.bfloat16)
@@ -215,7 +251,7 @@ def test_first_version_name_is_the_block_scaled_product(rng):
 @pytest.mark.parametrize("majors", ["kk", "km", "mk", "mm"])
 @pytest.mark.parametrize("d_type", [BF16, FP32], ids=lambda t: t.name)
 def test_bf16_layouts_and_majors_against_float64(layout, majors, d_type, rng):
-    a_major, b_major = ("k" if major == "k" else "mn" for major in majors)
+    a_major, b_major = (Major.K if major == "k" else Major.MN for major in majors)
     problem = bf16_problem(d_dtype=d_type, a_major=a_major, b_major=b_major)
     t = drawn(problem, rng)
     d = poisoned(d_type.torch)
@@ -272,13 +308,13 @@ def test_bf16_refusals(change, message, rng):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("operand", [BF16, E4M3, E5M2], ids=lambda t: t.name)
 @pytest.mark.parametrize("d_type", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("addend", ["none", "apart", "in place"])
-def test_cublaslt_on_the_cpu_is_the_plain_product(layout, operand, d_type, addend, rng):
+@pytest.mark.parametrize("c_mode", ["none", "apart", "in place"])
+def test_cublaslt_on_the_cpu_is_the_unscaled_product(layout, operand, d_type, c_mode, rng):
     a, b = (torch.randn(rows, K, generator=rng).to(operand.torch) for rows in (M, N))
     before = torch.randn(M, N, generator=rng).to(d_type)
-    d = before.clone() if addend == "in place" else poisoned(d_type)
-    c = {"none": None, "apart": before, "in place": d}[addend]
-    wanted = a.double() @ b.double().t() + (0 if c_mode is CMode.NONE else before.double())
+    d = before.clone() if c_mode == "in place" else poisoned(d_type)
+    c = {"none": None, "apart": before, "in place": d}[c_mode]
+    wanted = a.double() @ b.double().t() + (0 if c_mode == "none" else before.double())
     call = getattr(deep_gemm, f"cublaslt_gemm_{layout}")
     assert list(inspect.signature(call).parameters) == ["a", "b", "d", "c"]
     assert call(*laid_out(layout, a, b), d, c) is None
@@ -323,14 +359,14 @@ def test_cublaslt_says_what_it_wants_of_fp8_on_a_gpu():
     for change, message in (
         ({"n": 24}, "N in multiples of 16"),
         ({"k": 40}, "K in multiples of 16"),
-        ({"b_major": "mn"}, "b of FP8: cuBLASLt wants its K contiguous"),
+        ({"b_major": Major.MN}, "b of FP8: cuBLASLt wants its K contiguous"),
         ({"a_dtype": E5M2}, "e5m2 with e5m2"),
     ):
         with pytest.raises(UnsupportedError, match=message):
             cublaslt._check_fp8(replace(good, **change))
 
 
-def test_cublaslt_asks_torch_for_the_wider_type_and_the_addend(monkeypatch):
+def test_cublaslt_asks_torch_for_the_wider_type_and_for_c(monkeypatch):
     """What a GPU is asked for, seen without one."""
     from deep_gemm.compat import cublaslt
 

@@ -14,7 +14,7 @@ import torch
 import deep_gemm
 from deep_gemm import config, reference
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
-from deep_gemm.problem import CMode, GemmProblem, Major
+from deep_gemm.problem import CMode, GemmProblem, Major, ScaleChoice
 from deep_gemm.problem.from_tensors import problem_of
 from deep_gemm.problem.request import Options, Tensors
 from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_CHANNEL, PER_TENSOR, ROW_1X128
@@ -27,9 +27,9 @@ DEVICE = "cuda"
 MS = (1, 7, 16, 33, 64, 128, 200, 300)
 NS = (8, 24, 128, 136, 576, 2112)
 KS = (16, 64, 100, 128, 512, 1000, 2064)
-MAJORS = tuple(product(("k", "mn"), repeat=2))
+MAJORS = tuple(product((Major.K, Major.MN), repeat=2))
 VECTORS = tuple(product((None, PER_TENSOR, PER_CHANNEL), repeat=2))
-BLOCKS, ROWS = (ROW_1X128, BLOCK_128X128), (ROW_1X128, ROW_1X128)
+SCALED_1D2D, SCALED_1D1D = (ROW_1X128, BLOCK_128X128), (ROW_1X128, ROW_1X128)
 FLOATS = (BF16, FP16, FP32)
 FP8_PAIRS = tuple(product((E4M3, E5M2), repeat=2))
 CASES = 14  # of each template
@@ -38,7 +38,7 @@ CASES = 14  # of each template
 
 
 class Case(NamedTuple):
-    """A call: what is asked for, and how its tensors are drawn (problems.make)."""
+    """A call: its problem, and how its tensors are drawn (problems.make)."""
 
     problem: GemmProblem
     alpha: float
@@ -52,22 +52,26 @@ def template(*fields: Any, **rest: Any) -> GemmProblem:
 
 
 def choices(a, b, scales, promoted, outputs) -> list[GemmProblem]:
-    """Return every form of these operands: by output, way to add C and, at 16 bits, layout."""
+    """Return every variant of these operands: by output, way to add C and, at 16 bits, majors."""
     return [
-        template(a, b, d, *scales, promoted, *majors, addend)
-        for d, addend, majors in product(
-            outputs, ("none", "read", "reduce"), MAJORS if a.bytes == 2 else MAJORS[:1]
+        template(a, b, d, *scales, promoted, *majors, c_mode)
+        for d, c_mode, majors in product(
+            outputs,
+            (CMode.NONE, CMode.READ, CMode.REDUCE),
+            MAJORS if a.bytes == 2 else MAJORS[:1],
         )
         if c_mode is not CMode.REDUCE or d.bytes == 4
     ]
 
 
 def templates() -> Iterator[GemmProblem]:
-    """Yield forms, of every pair of operands and kind of scales some outputs and ways to add C."""
+    """Yield variants: for each pair of operands and kind of scales, some outputs and modes of C."""
     random = Random(1)
-    vectors = (PER_CHANNEL, PER_CHANNEL)  # one form whichever of them there are
+    vectors = (PER_CHANNEL, PER_CHANNEL)  # one variant whichever of them there are
     kinds = [((None, None), True), ((None, None), False), (vectors, True), (vectors, False)]
-    for pair, (scales, promoted) in product(FP8_PAIRS, [*kinds, (BLOCKS, True), (ROWS, True)]):
+    for pair, (scales, promoted) in product(
+        FP8_PAIRS, [*kinds, (SCALED_1D2D, True), (SCALED_1D1D, True)]
+    ):
         yield from random.sample(choices(*pair, scales, promoted, FLOATS), 3)
     yield from random.sample(choices(INT8, INT8, (None, None), True, (*FLOATS, INT32)), 8)
     yield from random.sample(choices(INT8, INT8, vectors, True, FLOATS), 6)
@@ -75,23 +79,23 @@ def templates() -> Iterator[GemmProblem]:
         yield from random.sample(choices(dtype, dtype, (None, None), True, FLOATS), 12)
 
 
-def cases(form: GemmProblem, random: Random) -> Iterator[Case]:
-    """Yield calls of one form."""
+def cases(variant: GemmProblem, random: Random) -> Iterator[Case]:
+    """Yield calls of one variant."""
     for index in range(CASES):
-        problem = replace(form, m=random.choice(MS), n=random.choice(NS), k=random.choice(KS))
+        problem = replace(variant, m=random.choice(MS), n=random.choice(NS), k=random.choice(KS))
         layouts = problems.SFA_LAYOUTS
-        if form.scale_a == PER_CHANNEL:
+        if variant.scale_a == PER_CHANNEL:
             scale_a, scale_b = random.choice(VECTORS[1:])
             problem = replace(problem, scale_a=scale_a, scale_b=scale_b)
             layouts = problems.VECTOR_LAYOUTS
-        if form.a_dtype.bytes == 1:
+        if variant.a_dtype.bytes == 1:
             a_major, b_major = random.choice(MAJORS)
             problem = replace(problem, a_major=a_major, b_major=b_major)
-        exact_output = form.d_dtype == INT32
-        in_place = form.c_mode is CMode.READ and not exact_output and random.random() < 0.5
+        exact_output = variant.d_dtype == INT32
+        in_place = variant.c_mode is CMode.READ and not exact_output and random.random() < 0.5
         # In place and with beta 1, 4-byte elements are reduced.
-        halved = form.c_mode is CMode.READ and in_place and form.d_dtype.bytes == 4
-        free = form.c_mode is CMode.READ and not exact_output
+        halved = variant.c_mode is CMode.READ and in_place and variant.d_dtype.bytes == 4
+        free = variant.c_mode is CMode.READ and not exact_output
         yield Case(
             problem,
             alpha=1.0 if exact_output else random.choice((1.0, -1.5)),
@@ -106,12 +110,12 @@ def cases(form: GemmProblem, random: Random) -> Iterator[Case]:
         )
 
 
-def name(form: GemmProblem) -> str:
-    """Return the form's name; 8-bit operands of all layouts have one form."""
-    return form.form.name
+def name(problem: GemmProblem) -> str:
+    """Return the variant's name; 8-bit operands of all layouts have one variant."""
+    return problem.variant.name
 
 
-SAMPLE = {name(form): tuple(cases(form, Random(name(form)))) for form in templates()}
+SAMPLE = {name(one): tuple(cases(one, Random(name(one)))) for one in templates()}
 
 
 def check(case: Case, rng: torch.Generator) -> torch.Tensor:
@@ -126,7 +130,7 @@ def check_drawn(case: Case, drawn: problems.Drawn) -> torch.Tensor:
     problem = meant(case, t)
     exact = case.drawing.get("exact", False)
     judged = reference_and_bound_of(problem, t, *factors, exact_products=exact)
-    wanted = on_backend(problem, t, *factors) if exact or problem.variant.integer else None
+    wanted = on_backend(problem, t, *factors) if exact or problem.variant.is_integer else None
     out = call(case, t)
     drawn.check()
     report = compare(out, *judged)
@@ -137,8 +141,8 @@ def check_drawn(case: Case, drawn: problems.Drawn) -> torch.Tensor:
 
 
 def meant(case: Case, t: Tensors) -> GemmProblem:
-    """Return the problem as it is understood: scales of one k-block may be taken for blocks'."""
-    options = Options("auto", not case.problem.promoted, case.problem.static_b)
+    """Return the problem of the tensors: scales of one k-block may be taken for 128x128 ones."""
+    options = Options(ScaleChoice.AUTO, not case.problem.promoted, case.problem.static_b)
     return problem_of(t, options, case.alpha, case.beta)
 
 
@@ -166,46 +170,46 @@ def describe(case: Case) -> str:
 @pytest.fixture(scope="module")
 def kernels():
     device = config.from_index(torch.cuda.current_device())
-    asked = [case.problem for of_form in SAMPLE.values() for case in of_form]
+    asked = [case.problem for sample in SAMPLE.values() for case in sample]
     load_all(config.select(problem, device) for problem in asked)
 
 
-@pytest.mark.parametrize("form", SAMPLE)
-def test_sample(form, seed, kernels):
+@pytest.mark.parametrize("variant", SAMPLE)
+def test_sample(variant, seed, kernels):
     rng = generator(seed)
-    for case in SAMPLE[form]:
+    for case in SAMPLE[variant]:
         check(case, rng)
 
 
 # --- one of each operand --------------------------------------------------------------------
 
 VECTOR_PAIR = (PER_CHANNEL, PER_CHANNEL)
-FORMS = {
-    "e4m3 block": template(E4M3, E4M3, BF16, *BLOCKS),
-    "e5m2 e4m3 rows": template(E5M2, E4M3, FP32, *ROWS),
+VARIANTS = {
+    "e4m3 1d2d": template(E4M3, E4M3, BF16, *SCALED_1D2D),
+    "e5m2 e4m3 1d1d": template(E5M2, E4M3, FP32, *SCALED_1D1D),
     "e4m3 e5m2 vectors": template(E4M3, E5M2, BF16, *VECTOR_PAIR),
     "e4m3 fast": template(E4M3, E4M3, FP16, PER_TENSOR, PER_CHANNEL, promoted=False),
     "int8": template(INT8, INT8, INT32, None, None),
     "int8 vectors": template(INT8, INT8, BF16, *VECTOR_PAIR),
     "bf16": template(BF16, BF16, BF16, None, None),
     "fp16": template(FP16, FP16, FP32, None, None),
-    "bf16 turned": template(BF16, BF16, FP32, None, None, a_major=Major.MN, b_major=Major.MN),
-    "e4m3 turned": template(E4M3, E4M3, BF16, *BLOCKS, a_major=Major.MN, b_major=Major.MN),
+    "bf16 mn": template(BF16, BF16, FP32, None, None, a_major=Major.MN, b_major=Major.MN),
+    "e4m3 mn": template(E4M3, E4M3, BF16, *SCALED_1D2D, a_major=Major.MN, b_major=Major.MN),
 }
-each = pytest.mark.parametrize("form", FORMS)
-# K is long and tiles are few, so it is split.
-SPLIT_SHAPES = ((1, 576, 2064), (16, 24, 7168), (64, 136, 4096))
+each = pytest.mark.parametrize("variant", VARIANTS)
+# K is long and tiles are few, so that split-K is chosen.
+SPLIT_K_SHAPES = ((1, 576, 2064), (16, 24, 7168), (64, 136, 4096))
 
 
-def sized(form: str, m: int, n: int, k: int, **rest: Any) -> Case:
-    """Return a plain call of one of FORMS."""
-    return Case(replace(FORMS[form], m=m, n=n, k=k, **rest), 1.0, 1.0, {})
+def sized(variant: str, m: int, n: int, k: int, **rest: Any) -> Case:
+    """Return a call of one of VARIANTS with alpha and beta 1."""
+    return Case(replace(VARIANTS[variant], m=m, n=n, k=k, **rest), 1.0, 1.0, {})
 
 
 @each
-@pytest.mark.parametrize("m, n, k", SPLIT_SHAPES)
-def test_twenty_repeats_give_the_same_bits(form, m, n, k, seed):
-    case = sized(form, m, n, k)
+@pytest.mark.parametrize("m, n, k", SPLIT_K_SHAPES)
+def test_twenty_repeats_give_the_same_bits(variant, m, n, k, seed):
+    case = sized(variant, m, n, k)
     drawn = problems.make(case.problem, DEVICE, generator(seed))
     first = check_drawn(case, drawn).clone()
     for repeat in range(20):
@@ -217,24 +221,26 @@ def test_twenty_repeats_give_the_same_bits(form, m, n, k, seed):
 @each
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("m, n, k", [(1, 2112, 1000), (128, 576, 2064)])
-def test_static_b(form, m, n, k, exact, seed):
-    check(sized(form, m, n, k, static_b=True)._replace(drawing={"exact": exact}), generator(seed))
+def test_static_b(variant, m, n, k, exact, seed):
+    check(
+        sized(variant, m, n, k, static_b=True)._replace(drawing={"exact": exact}), generator(seed)
+    )
 
 
 @each
 @pytest.mark.parametrize("budget", [1, 4, 7])
-def test_any_number_of_sms(form, budget, seed):
-    case = sized(form, 200, 576, 1000)._replace(drawing={"exact": True})
+def test_any_number_of_sms(variant, budget, seed):
+    case = sized(variant, 200, 576, 1000)._replace(drawing={"exact": True})
     with deep_gemm.override(num_sms=budget):
         check(case, generator(seed))
 
 
 @each
 @pytest.mark.parametrize("m, n, k", [(7, 136, 1000), (200, 576, 512)])
-def test_capture_and_replay_with_changed_data(form, m, n, k, seed):
+def test_capture_and_replay_with_changed_data(variant, m, n, k, seed):
     rng = generator(seed)
-    factors = (1.0, 1.0) if FORMS[form].d_dtype == INT32 else (-1.5, 0.5)
-    case = Case(sized(form, m, n, k, c_mode=CMode.READ).problem, *factors, {})
+    factors = (1.0, 1.0) if VARIANTS[variant].d_dtype == INT32 else (-1.5, 0.5)
+    case = Case(sized(variant, m, n, k, c_mode=CMode.READ).problem, *factors, {})
     drawn = problems.make(case.problem, DEVICE, rng)
     t = drawn.tensors
     check_drawn(case, drawn)
@@ -256,13 +262,15 @@ def test_capture_and_replay_with_changed_data(form, m, n, k, seed):
 
 # --- what is not finite ---------------------------------------------------------------------
 
-floating = pytest.mark.parametrize("form", [f for f in FORMS if not FORMS[f].form.integer])
+floating = pytest.mark.parametrize(
+    "variant", [name for name, one in VARIANTS.items() if not one.variant.is_integer]
+)
 
 
 @floating
 @pytest.mark.parametrize("m, n, k", [(7, 136, 1000), (33, 24, 2064), (200, 576, 512)])
-def test_nan_in_a_row_of_a_stays_in_it(form, m, n, k, seed):
-    case = sized(form, m, n, k)
+def test_nan_in_a_row_of_a_stays_in_it(variant, m, n, k, seed):
+    case = sized(variant, m, n, k)
     drawn = problems.make(case.problem, DEVICE, generator(seed))
     t = drawn.tensors
     clean = call(case, t).clone()
@@ -276,8 +284,8 @@ def test_nan_in_a_row_of_a_stays_in_it(form, m, n, k, seed):
 
 
 @floating
-def test_nan_in_a_row_of_b_stays_in_its_column(form, seed):
-    case = sized(form, 33, 136, 1000)
+def test_nan_in_a_row_of_b_stays_in_its_column(variant, seed):
+    case = sized(variant, 33, 136, 1000)
     drawn = problems.make(case.problem, DEVICE, generator(seed))
     t = drawn.tensors
     clean = call(case, t).clone()
@@ -291,8 +299,8 @@ def test_nan_in_a_row_of_b_stays_in_its_column(form, seed):
 
 @floating
 @pytest.mark.parametrize("in_place", [False, True])
-def test_nan_in_c_stays_in_its_element(form, in_place, seed):
-    case = sized(form, 33, 136, 1000, c_mode=CMode.READ)
+def test_nan_in_c_stays_in_its_element(variant, in_place, seed):
+    case = sized(variant, 33, 136, 1000, c_mode=CMode.READ)
     drawn = problems.make(case.problem, DEVICE, generator(seed), in_place=in_place)
     t = drawn.tensors
     t.c[5, 9] = torch.nan
@@ -304,13 +312,13 @@ def test_nan_in_c_stays_in_its_element(form, in_place, seed):
 
 
 @each
-def test_zero_rows_give_exact_zeros_and_c_alone(form, seed):
-    case = sized(form, 33, 136, 1000)
+def test_zero_rows_give_exact_zeros_and_c_alone(variant, seed):
+    case = sized(variant, 33, 136, 1000)
     drawn = problems.make(case.problem, DEVICE, generator(seed))
     zeroed = drawn.tensors.a[4:6]
     zeroed.copy_(torch.zeros_like(zeroed))
     assert (check_drawn(case, drawn)[4:6] == 0).all()
-    case = sized(form, 33, 136, 1000, c_mode=CMode.READ)
+    case = sized(variant, 33, 136, 1000, c_mode=CMode.READ)
     drawn = problems.make(case.problem, DEVICE, generator(seed))
     zeroed = drawn.tensors.a[4:6]
     zeroed.copy_(torch.zeros_like(zeroed))
@@ -322,6 +330,6 @@ def test_zero_rows_give_exact_zeros_and_c_alone(form, seed):
 
 @each
 @pytest.mark.parametrize("m, n, k", [(0, 8, 128), (8, 0, 128), (0, 0, 0), (33, 136, 0)])
-def test_empty_extents(form, m, n, k, seed):
-    for addend in ("none", "read"):
-        check(sized(form, m, n, k, addend=addend), generator(seed))
+def test_empty_extents(variant, m, n, k, seed):
+    for c_mode in (CMode.NONE, CMode.READ):
+        check(sized(variant, m, n, k, c_mode=c_mode), generator(seed))

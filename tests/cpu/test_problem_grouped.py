@@ -1,22 +1,27 @@
-"""Requests for grouped products: what problem they become, every refusal, plans and settings."""
+"""Grouped problems from tensors: what they become, every refusal, plans and settings."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import deep_gemm
-from deep_gemm import ArgumentError, UnsupportedError, gemm, request_groups, settings
-from deep_gemm.dispatch import gemm as run
+from deep_gemm import ArgumentError, UnsupportedError, dispatch, settings
+from deep_gemm.dispatch import gemm
 from deep_gemm.dtypes import BF16, E4M3, FP32
 from deep_gemm.grouped import bucketed, group_options
-from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind, Major
-from deep_gemm.problem.from_tensors import problem_of
+from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind, Major, ScaleChoice
+from deep_gemm.problem.epilogue import EpilogueOp
+from deep_gemm.problem.from_tensors import check_tma, problem_of
+from deep_gemm.problem.grouped import SHAPES, layout_name
 from deep_gemm.problem.request import Options, Tensors
 from deep_gemm.problem.scale_recipe import BLOCK_128X128, PER_TENSOR, ROW_1X128
 from deep_gemm.quant.scaled_tensor import ScaledTensor
+
+from .dense_kit import CudaLike
 
 G, M, N, K = 3, 128, 136, 208
 KB, NB = 2, 2
@@ -24,7 +29,7 @@ FP8 = torch.float8_e4m3fn
 
 
 def tensors(kind: str) -> dict[str, Any]:
-    """Arguments of a good grouped_matmul(), its operands apart from their scales, D of sevens."""
+    """Return arguments of a good grouped_matmul(): data, scales, D of sevens, and the layout."""
     lead = (G,) if kind in ("counts", "batched") else ()
     found: dict[str, Any] = {
         "a": torch.zeros(*lead, M, K).to(FP8),
@@ -33,8 +38,8 @@ def tensors(kind: str) -> dict[str, Any]:
         "sfb": torch.ones(G, NB, KB),
         "out": torch.full((*lead, M, N), 7.0).bfloat16(),
     }
-    if kind is not GroupKind.BATCHED:
-        found[kind] = torch.zeros(M if kind is GroupKind.LABELS else G, dtype=torch.int32)
+    if kind != "batched":
+        found[kind] = torch.zeros(M if kind == "labels" else G, dtype=torch.int32)
     return found
 
 
@@ -48,26 +53,38 @@ def call(found: dict[str, Any], **rest: Any) -> torch.Tensor:
 # --- problems -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["labels", "offsets", "masked", "batched"])
-def test_a_request_is_a_problem_with_its_grouping(kind):
-    found = tensors({"masked": "counts"}.get(kind, kind))
-    groups = found.get({"masked": "counts"}.get(kind, kind))
+KINDS = (GroupKind.LABELS, GroupKind.OFFSETS, GroupKind.MASKED, GroupKind.BATCHED)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_tensors_are_a_problem_with_its_grouping(kind):
+    name = "counts" if kind is GroupKind.MASKED else str(kind)
+    found = tensors(name)
+    layout = found.get(name)
     grouping = Grouping(kind, G, 128 if kind is GroupKind.LABELS else 1)
-    t = Tensors(found["a"], found["sfa"], found["b"], found["sfb"], None, found["out"], groups)
+    t = Tensors(found["a"], found["sfa"], found["b"], found["sfb"], None, found["out"], layout)
     problem = problem_of(t, Options(static_b=True, grouping=grouping), 1.0, 1.0)
     assert problem == GemmProblem(M, N, K, static_b=True, grouping=grouping)
-    assert problem.variant.grouping == kind
+    assert problem.variant.group_kind is kind
+
+
+def test_every_kind_has_shapes_and_a_name():
+    assert set(SHAPES) == set(GroupKind) - {GroupKind.NONE}
+    assert layout_name(None) == "groups"
+    for kind, shapes in SHAPES.items():
+        assert layout_name(Grouping(kind, G)) == shapes.name
+        assert (len(shapes.a) == 3) == kind.is_stacked == Grouping(kind, G).is_stacked
 
 
 def test_b_of_either_major():
     found = tensors("batched")
     a, b = found["a"].bfloat16(), found["b"].bfloat16()
-    turned = b.transpose(1, 2).contiguous().transpose(1, 2)
+    mn_major = b.transpose(1, 2).contiguous().transpose(1, 2)
     options = Options(static_b=True, grouping=Grouping(GroupKind.BATCHED, G))
-    problem = problem_of(Tensors(a, None, turned, None, None, found["out"]), options, 1.0, 1.0)
+    problem = problem_of(Tensors(a, None, mn_major, None, None, found["out"]), options, 1.0, 1.0)
     assert problem.b_major is Major.MN and problem.static_b and not problem.transposed
-    turned = found["b"].transpose(1, 2).contiguous().transpose(1, 2)
-    t = Tensors(found["a"], None, turned, None, None, found["out"])
+    mn_major = found["b"].transpose(1, 2).contiguous().transpose(1, 2)
+    t = Tensors(found["a"], None, mn_major, None, None, found["out"])
     problem = problem_of(t, options, 1.0, 1.0)
     assert problem.transposed == ("b",) and not problem.static_b, "a kernel in flight writes B"
 
@@ -79,10 +96,10 @@ def test_groups_along_k(dtype):
     if dtype == FP8:
         a, b = torch.zeros(8, K).to(FP8), torch.zeros(16, K).to(FP8)
         scales = torch.ones(8, 5), torch.ones(16, 7)
-        major, recipe, row = "k", ROW_1X128, E4M3
+        major, recipe, row = Major.K, ROW_1X128, E4M3
     else:
         a, b = torch.zeros(K, 8).to(dtype).t(), torch.zeros(K, 24)[:, :16].to(dtype).t()
-        scales, major, recipe, row = (None, None), "mn", None, BF16
+        scales, major, recipe, row = (None, None), Major.MN, None, BF16
     t = Tensors(a, scales[0], b, scales[1], d, d, extents)
     problem = problem_of(t, Options(grouping=grouping), 1.0, 1.0)
     assert problem == GemmProblem(
@@ -189,12 +206,12 @@ def test_packed_fp4_and_other_devices_are_not_served():
     assert (found["out"] == 7).all()
 
 
-def test_the_general_form_is_checked_too():
+def test_what_only_gemm_can_be_asked_for_is_checked_too():
     found = tensors("batched")
     t = Tensors(found["a"], found["sfa"], found["b"], found["sfb"], None, found["out"])
     for grouping, message in (
-        (Grouping("rows", G), "grouping: kind must be one of labels"),
-        (Grouping(GroupKind.BATCHED, -1), "groups: value must be an int >= 0"),
+        (Grouping(GroupKind.NONE, G), "grouping: kind must be one of labels, .*, k, got 'none'"),
+        (Grouping(GroupKind.BATCHED, -1), "num_groups: value must be an int >= 0"),
         (Grouping(GroupKind.BATCHED, G, expected_m=-1), "expected_m: value"),
         (
             Grouping(GroupKind.MASKED, G),
@@ -203,12 +220,12 @@ def test_the_general_form_is_checked_too():
         (Grouping(GroupKind.BATCHED, G + 1), r"a: shape must be \(4, 128, 208\)"),
     ):
         with pytest.raises(ArgumentError, match=message):
-            run(t, Options(grouping=grouping))
+            gemm(t, Options(grouping=grouping))
     batched = Options(grouping=Grouping(GroupKind.BATCHED, G))
     with pytest.raises(ArgumentError, match="groups: presence must be None"):
-        run(t._replace(groups=torch.zeros(G).int()), batched)
+        gemm(t._replace(grouped_layout=torch.zeros(G).int()), batched)
     with pytest.raises(ArgumentError, match="c: presence must be None.*groups of rows add nothing"):
-        run(t._replace(c=t.d), batched)
+        gemm(t._replace(c=t.d), batched)
     assert (t.d == 7).all()
 
 
@@ -226,7 +243,7 @@ def along_k(**change: Any) -> dict[str, Any]:
     return found | change
 
 
-def wide(**change: Any) -> dict[str, Any]:
+def bf16_along_k(**change: Any) -> dict[str, Any]:
     a, b = torch.zeros(256, 8).bfloat16(), torch.zeros(256, 16).bfloat16()
     return along_k(**{"a": a, "b": b, **change})
 
@@ -247,7 +264,7 @@ BAD_ALONG_K: dict[str, tuple[dict[str, Any], str]] = {
         along_k(a=(torch.zeros(2048).to(FP8), torch.ones(8, 1))),
         r"sfa: shape must be \(8, 2\) or more columns.*got \(8, 1\)",
     ),
-    "turned scales": (
+    "transposed scales": (
         along_k(a=(torch.zeros(2048).to(FP8), torch.ones(3, 8))),
         r"sfa: shape must be \(8, 2\) or more columns.*got \(3, 8\)",
     ),
@@ -269,12 +286,15 @@ BAD_ALONG_K: dict[str, tuple[dict[str, Any], str]] = {
         "a: dtype must be FP8, bfloat16 or float16",
     ),
     "layout": (along_k(layout="tt"), 'layout: value must be "nt" or "tn"'),
-    "wide total": (wide(total_k=240), r"a: shape must be \(240, 8\), got \(256, 8\)"),
-    "wide N": (wide(b=torch.zeros(256, 8).bfloat16()), r"b: shape must be \(256, 16\)"),
-    "wide strided": (wide(a=torch.zeros(8, 256).bfloat16().t()), "a: stride of the last dimension"),
-    "wide types": (wide(b=torch.zeros(256, 16).half()), "b: dtype must be torch.bfloat16"),
-    "wide scales": (
-        wide(a=(torch.zeros(256, 8).bfloat16(), torch.ones(8, 2))),
+    "bf16 total": (bf16_along_k(total_k=240), r"a: shape must be \(240, 8\), got \(256, 8\)"),
+    "bf16 N": (bf16_along_k(b=torch.zeros(256, 8).bfloat16()), r"b: shape must be \(256, 16\)"),
+    "bf16 strided": (
+        bf16_along_k(a=torch.zeros(8, 256).bfloat16().t()),
+        "a: stride of the last dimension",
+    ),
+    "bf16 types": (bf16_along_k(b=torch.zeros(256, 16).half()), "b: dtype must be torch.bfloat16"),
+    "bf16 scales": (
+        bf16_along_k(a=(torch.zeros(256, 8).bfloat16(), torch.ones(8, 2))),
         "sfa, sfb: presence must be None",
     ),
 }
@@ -292,40 +312,54 @@ def test_what_is_refused_of_groups_along_k(name):
 
 
 def test_layouts_that_are_not_served_along_k():
-    for given in (along_k(layout="tn"), wide(layout="nt")):
+    for given in (along_k(layout="tn"), bf16_along_k(layout="nt")):
         with pytest.raises(UnsupportedError, match="8-bit operands are passed as nt"):
             deep_gemm.k_grouped_matmul(**given)
     a, b, d = torch.zeros(8, K).to(FP8), torch.zeros(16, K).to(FP8), torch.zeros(G, 8, 16)
     t = Tensors(a, torch.ones(8, 2), b, torch.ones(16, 2), None, d, torch.zeros(G).int())
-    for options in (Options("block"), Options("rows", fast_accum=True)):
+    scaled_1d1d = Options(ScaleChoice.SCALED_1D1D)
+    for options in (Options(ScaleChoice.SCALED_1D2D), scaled_1d1d._replace(fast_accum=True)):
         with pytest.raises(UnsupportedError, match="1x128 of both operands"):
-            run(t, options._replace(grouping=Grouping(GroupKind.ALONG_K, G)))
+            gemm(t, options._replace(grouping=Grouping(GroupKind.ALONG_K, G)))
+    along = scaled_1d1d._replace(grouping=Grouping(GroupKind.ALONG_K, G))
     with pytest.raises(ArgumentError, match="beta: value must be 1"):
-        run(t._replace(c=d), Options("rows", grouping=Grouping(GroupKind.ALONG_K, G)), beta=0.5)
+        gemm(t._replace(c=d), along, beta=0.5)
+    negate = EpilogueOp("negate", "epilogue::Negate")
+    with pytest.raises(UnsupportedError, match="epilogue ops after C"):
+        gemm(t._replace(c=d), along._replace(epilogue=(negate,)))
 
 
 # --- what only TMA asks -------------------------------------------------------------------------
 
 
-def test_pitches_of_rows_and_groups_on_a_gpu():
-    good = torch.zeros(G, M, 256).to(FP8)[:, :, :K]
-    request_groups.tma_stack("a", good, "k")
-    request_groups.tma_stack("b", good.transpose(1, 2), "mn")
-    with pytest.raises(ArgumentError, match="a: row stride must be a multiple of 16 elements"):
-        request_groups.tma_stack("a", torch.zeros(G, M, K + 1).to(FP8), "k")
-    odd = torch.zeros(G * 2048).to(FP8).as_strided((G, 8, 128), (1025, 128, 1))
-    with pytest.raises(ArgumentError, match="a: group stride must be a multiple of 16 elements"):
-        request_groups.tma_stack("a", odd, "k")
-    request_groups.tma_stack("a", odd[:1], "k")
+def test_what_tma_asks_of_every_tensor():
+    """Pitches of A, B and D, N, and what is left out: buffers along K, and a B that is copied."""
+    found = tensors("counts")
+    options = Options(grouping=Grouping(GroupKind.MASKED, G))
+    good = Tensors(found["a"], None, found["b"], None, None, found["out"], found["counts"])
+    problem = problem_of(good, options, 1.0, 1.0)
+    check_tma(problem, good)
+    for change, message in (
+        ({"a": torch.zeros(G, M, K + 1).to(FP8)[:, :, :K]}, "a: row stride must be a multiple"),
+        ({"b": torch.zeros(G, N, K + 1).to(FP8)[:, :, :K]}, "b: row stride must be a multiple"),
+        ({"d": torch.zeros(G, M, N + 1).bfloat16()[:, :, :N]}, "d: row stride must be a multiple"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            check_tma(problem, good._replace(**change))
+    with pytest.raises(ArgumentError, match=r"b: number of rows \(N\) must be a multiple of 8"):
+        check_tma(replace(problem, n=N + 1), good)
+    mn_major = torch.zeros(G, K, N + 1).to(FP8)[:, :, :N].transpose(1, 2)
+    t = good._replace(b=mn_major)
+    problem = problem_of(t, options, 1.0, 1.0)
+    assert problem.transposed == ("b",)
+    check_tma(problem, t)  # B is copied into whole lines first
+    a, b, d = torch.zeros(8, 40).to(FP8), torch.zeros(16, 40).to(FP8), torch.zeros(G, 8, 16)
+    t = Tensors(a, torch.ones(8, 2), b, torch.ones(16, 2), None, d, torch.zeros(G).int())
+    problem = problem_of(t, Options(grouping=Grouping(GroupKind.ALONG_K, G)), 1.0, 1.0)
+    check_tma(problem, t)
 
 
 # --- plans and options --------------------------------------------------------------------------
-
-
-class OnGpu(torch.Tensor):
-    """A CPU tensor whose plans are kept, as those of CUDA tensors are."""
-
-    is_cuda = True
 
 
 def test_plans_follow_metadata_and_not_contents(monkeypatch):
@@ -335,17 +369,17 @@ def test_plans_follow_metadata_and_not_contents(monkeypatch):
         planned.append(options.grouping)
         return lambda tensors, alpha, beta: None
 
-    monkeypatch.setattr(gemm, "_plan", plan)
-    monkeypatch.setattr(gemm, "_plans", {})
+    monkeypatch.setattr(dispatch, "_plan", plan)
+    monkeypatch.setattr(dispatch, "_plans", {})
     found = tensors("counts")
-    found["a"] = found["a"].as_subclass(OnGpu)
+    found["a"] = found["a"].as_subclass(CudaLike)
     counts = found["counts"]
     for expected in (None, 0, -5, 0, 3, 4, 120, 128, 10**9):
         call(found, counts=counts.random_(0, M), expected_m=expected)
     assert [grouping.expected_m for grouping in planned] == [0, 8, 128]
     call(found, counts=torch.zeros(G + 1, dtype=torch.int32))
     call(found, counts=None)
-    assert [grouping.kind for grouping in planned[3:]] == ["masked", "batched"]
+    assert [grouping.kind for grouping in planned[3:]] == [GroupKind.MASKED, GroupKind.BATCHED]
 
 
 def test_hints_have_few_values():
@@ -362,10 +396,11 @@ def test_hints_have_few_values():
 
 
 def test_equal_options_are_one_object():
-    first = group_options("block", "offsets", 4, alignment=1, zero_padding=True)
-    assert first is group_options("block", "offsets", 4, alignment=1, zero_padding=True)
+    asked = ScaleChoice.SCALED_1D2D, GroupKind.OFFSETS, 4
+    first = group_options(*asked, alignment=1, zero_padding=True)
+    assert first is group_options(*asked, alignment=1, zero_padding=True)
     assert first.grouping == Grouping(GroupKind.OFFSETS, 4), "no rows lie between groups"
-    assert group_options("block", "offsets", 4, alignment=8, zero_padding=True).grouping == (
+    assert group_options(*asked, alignment=8, zero_padding=True).grouping == (
         Grouping(GroupKind.OFFSETS, 4, 8, 0, True)
     )
 

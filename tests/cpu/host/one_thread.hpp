@@ -1,0 +1,30 @@
+// CUDA's variables, and the functions of cuda/ptx/warp.cuh and cuda/ptx/cluster.cuh, for threads that run one at a time: a warp
+// is one thread.
+#pragma once
+#include "cuda.hpp"
+#include "deep_gemm/common/types.cuh"
+
+#define __shared__
+struct Index {
+    unsigned x;
+};
+inline Index threadIdx, blockIdx, gridDim;
+static inline void __syncwarp() {}
+static inline void __syncthreads() {}
+
+namespace deep_gemm::ptx {
+
+inline bool elect_one() { return true; }
+inline uint32_t warp_uniform(uint32_t value) { return value; }
+inline bool warp_any(bool condition) { return condition; }
+
+template <class Predicate>
+uint32_t warp_find_first(uint32_t begin, uint32_t end, Predicate predicate) {
+    while (begin < end && !predicate(begin)) ++begin;
+    return begin;
+}
+
+inline uint32_t rank;  // of the CTA that runs
+inline uint32_t cluster_rank() { return rank; }
+
+}  // namespace deep_gemm::ptx
