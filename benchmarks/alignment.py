@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from deep_gemm.bench import dense_suite
+from deep_gemm.bench.nvml import NvmlDevice
 from deep_gemm.bench.suite import Operands, capture_checked
-from deep_gemm.bench.timing import SmClock, capture, clock_under, time_interleaved
+from deep_gemm.bench.timing import capture, clock_under, time_interleaved
 from deep_gemm.config import from_index
 from deep_gemm.layouts import line_aligned_size
 from deep_gemm.problem import GemmProblem
@@ -62,7 +63,7 @@ def align_operands(s: Operands) -> Operands:
     return replace(s, a=align_rows(s.a), b=align_rows(s.b))
 
 
-def measure(shape: Shape, clock: SmClock) -> Measured:
+def measure(shape: Shape, device: NvmlDevice) -> Measured:
     """Check and time one product on the GPU."""
     sets = [align_operands(s) for s in dense_suite.rotating_sets(*shape, [])]
     ours = capture_checked(dense_suite.FP8_BLOCK, dense_suite.problem(*shape), sets)
@@ -71,7 +72,7 @@ def measure(shape: Shape, clock: SmClock) -> Measured:
     if cublas:
         captured["cublas"] = capture(cublas(sets))
     us = time_interleaved(captured)
-    return Measured(shape, us["ours"], us.get("cublas"), clock_under(ours, clock))
+    return Measured(shape, us["ours"], us.get("cublas"), clock_under(ours, device))
 
 
 def line(found: Measured, sms: int, aligned: Measured | None = None) -> str:
@@ -92,13 +93,13 @@ def line(found: Measured, sms: int, aligned: Measured | None = None) -> str:
 
 def main() -> None:
     """Measure and print every pair."""
-    clock = SmClock()
+    device = NvmlDevice()
     sms = from_index(torch.cuda.current_device()).sm_count
     for shape, ragged in PAIRS.items():
-        aligned = measure(shape, clock)
+        aligned = measure(shape, device)
         print(line(aligned, sms), flush=True)
         for other in ragged:
-            print(line(measure(other, clock), sms, aligned), flush=True)
+            print(line(measure(other, device), sms, aligned), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 GPU_TESTS = Path(__file__).parent / "gpu"
 SEED_VARIABLE = "DG_TEST_SEED"
@@ -59,10 +62,14 @@ def seed(request: pytest.FixtureRequest, run_seed: int) -> int:
 @pytest.fixture
 def rng(seed: int) -> torch.Generator:
     """Return a CPU generator with this test's seed."""
+    import torch  # not above: the process that hands tests to workers needs none
+
     return torch.Generator().manual_seed(seed)
 
 
 def _no_hopper() -> str:
+    import torch
+
     if not torch.cuda.is_available():
         return "no CUDA device"
     capability = torch.cuda.get_device_capability()

@@ -36,7 +36,8 @@ HOST_ROUNDS = 20
 
 def block_scaled_call(s: Operands, problem: GemmProblem) -> Call:
     """Return the call of fp8_gemm_nt() on one input set."""
-    return partial(fp8_gemm_nt, (s.a, s.sfa), (s.b, s.sfb), s.d, static_b=problem.static_b)
+    sfa, sfb = s.scales
+    return partial(fp8_gemm_nt, (s.a, sfa), (s.b, sfb), s.d, static_b=problem.static_b)
 
 
 def cublas_block(sets: Sequence[Operands]) -> list[Call]:

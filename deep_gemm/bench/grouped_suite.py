@@ -37,8 +37,9 @@ from ..testing.grouped_problems import lay_out
 from ..testing.numerics import compare, reference_and_bound_of
 from ..testing.problems import random_e4m3, random_scales
 from . import dense_suite, suite
+from .nvml import NvmlDevice
 from .suite import CHECKED_ROWS, Row
-from .timing import Call, Captured, SmClock, capture, clock_under, time_alone
+from .timing import Call, Captured, capture, clock_under, time_alone
 
 MAX_M = 4096  # rows there is room for in each group of masked rows
 LABEL_ALIGNMENT = 128
@@ -212,8 +213,8 @@ def _listed(grouping: Grouping, rows: Sequence[int]) -> list[int]:
 
 def call_of(problem: GemmProblem, t: Tensors, shape: Shape) -> Call:
     """Return our call on one input set."""
-    if problem.grouping is None or t.grouped_layout is None:
-        raise ValueError("a problem without groups")
+    if problem.grouping is None or t.grouped_layout is None or t.sfa is None or t.sfb is None:
+        raise ValueError("a problem without groups, or without scales")
     a, b, kind = (t.a, t.sfa), (t.b, t.sfb), problem.grouping.kind
     if kind is GroupKind.ALONG_K:
         ks = [shape.k] * shape.groups
@@ -230,7 +231,7 @@ def call_of(problem: GemmProblem, t: Tensors, shape: Shape) -> Call:
 
 
 def measure(
-    one: GroupedSuite, wanted: Sequence[Shape], clock: SmClock | None = None
+    one: GroupedSuite, wanted: Sequence[Shape], device: NvmlDevice | None = None
 ) -> Iterator[Row]:
     """Yield one measured row per shape; what fails has None in its column."""
     spec = from_index(torch.cuda.current_device())
@@ -238,7 +239,7 @@ def measure(
     suite.compile_ahead(select(problem, spec) for problem in problems)
     library = cache(_library)
     for shape in wanted:
-        row = _row(one, shape, clock)
+        row = _row(one, shape, device)
         row["dense_shape"] = DENSE_LARGE if shape.m_per_group > LARGE_M else DENSE_SMALL
         row[CORRECTION] = round(time_alone(library(row["dense_shape"])), 3)
         row["config"] = select(one.variants(*shape)["ours"], spec).name
@@ -250,15 +251,15 @@ def _library(shape: tuple[int, int, int]) -> Captured:
     return capture(dense_suite.cublas_tensor(dense_suite.rotating_sets(*shape, [])))
 
 
-def _row(one: GroupedSuite, shape: Shape, clock: SmClock | None) -> Row:
+def _row(one: GroupedSuite, shape: Shape, device: NvmlDevice | None) -> Row:
     row, weights = one.row(shape), [] if one.grouping is GroupKind.ALONG_K else weights_of(shape)
     for name, problem in one.variants(*shape).items():
         rows = rows_of(one.grouping, shape)
         captured = suite.attempt(row, name, partial(_ready, problem, shape, rows, weights))
         if captured:
             row[name] = round(time_alone(captured), 3)
-        if captured and clock and name == "ours":
-            row["mhz"] = clock_under(captured, clock)
+        if captured and device and name == "ours":
+            row["mhz"] = clock_under(captured, device)
         del captured
     return row
 

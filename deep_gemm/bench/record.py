@@ -77,16 +77,16 @@ def environment() -> Record:
     """Return the `meta` of a run on the current CUDA device: hardware, versions, date, digest."""
     import torch
 
-    from .timing import SmClock, query_smi_text
+    from .nvml import NvmlDevice
 
-    clock = SmClock()
+    device = NvmlDevice()
     return {
         "gpu": torch.cuda.get_device_name(),
-        "driver": query_smi_text("driver_version", clock.uuid),
+        "driver": device.driver_version(),
         "cuda": torch.version.cuda,
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
-        "clock": {"sm_max_mhz": clock.maximum()},
+        "clock": {"sm_max_mhz": device.max_sm_clock_mhz()},
         "digest": digest(),
     }
 

@@ -28,10 +28,10 @@ from ..problem.request import Tensors
 from ..problem.scale_recipe import BLOCK_128X128, ROW_1X128, ScaleRecipe
 from ..testing.numerics import compare, reference_and_bound_of
 from ..testing.problems import lay_out_sfa, random_e4m3, random_scales
+from .nvml import NvmlDevice
 from .timing import (
     Call,
     Captured,
-    SmClock,
     capture,
     clock_under,
     set_count,
@@ -215,7 +215,9 @@ def _scales(recipe: ScaleRecipe | None, mn: int, k: int, device: str) -> torch.T
 # --- measuring ----------------------------------------------------------------------------------
 
 
-def measure(suite: Suite, wanted: Sequence[Shape], clock: SmClock | None = None) -> Iterator[Row]:
+def measure(
+    suite: Suite, wanted: Sequence[Shape], device: NvmlDevice | None = None
+) -> Iterator[Row]:
     """Yield one measured row per shape, all libraries on the same inputs in the same run.
 
     Every variant of our call is checked before it is timed. What fails has None in its column and
@@ -229,7 +231,7 @@ def measure(suite: Suite, wanted: Sequence[Shape], clock: SmClock | None = None)
         if shape[1:] not in weights:
             weights = {shape[1:]: []}
         ours = suite.variants(*shape)["ours"]
-        row = _row(suite, shape, rotating_sets(ours, weights[shape[1:]]), clock)
+        row = _row(suite, shape, rotating_sets(ours, weights[shape[1:]]), device)
         row["config"] = select(ours, spec).name
         yield row
 
@@ -249,7 +251,7 @@ def _build(config: GemmConfig) -> None:
     gemm_sm90.spec(config).build()
 
 
-def _row(suite: Suite, shape: Shape, sets: list[Operands], clock: SmClock | None) -> Row:
+def _row(suite: Suite, shape: Shape, sets: list[Operands], device: NvmlDevice | None) -> Row:
     m, n, k = shape
     row: Row = {"kind": suite.kind, "m": m, "n": n, "k": k}
     works: dict[str, Callable[[], Captured]] = {}
@@ -263,8 +265,8 @@ def _row(suite: Suite, shape: Shape, sets: list[Operands], clock: SmClock | None
         if name in ready:
             row[f"{name}_first"] = round(time_alone(ready[name]), 3)
     row.update({name: round(us, 3) for name, us in time_interleaved(ready).items()})
-    if clock and suite.clock and "ours" in ready:
-        row["mhz"] = clock_under(ready["ours"], clock)  # last: it heats the card
+    if device and suite.clock and "ours" in ready:
+        row["mhz"] = clock_under(ready["ours"], device)  # last: it heats the card
     return row
 
 

@@ -100,7 +100,8 @@ DENSE_INT8 = Suite(
 
 def wgrad_call(s: Operands, problem: GemmProblem) -> Call:
     """Return the call that adds a weight gradient to its sum, on one input set."""
-    return partial(wgrad_gemm_fp8_fp8_fp32_nt, (s.a, s.sfa), (s.b, s.sfb), s.d)
+    sfa, sfb = s.scales
+    return partial(wgrad_gemm_fp8_fp8_fp32_nt, (s.a, sfa), (s.b, sfb), s.d)
 
 
 WGRAD = Suite(

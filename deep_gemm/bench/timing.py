@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import math
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from .nvml import NvmlDevice
+
 L2_BYTES = 60 << 20
 MIN_SETS, MAX_SETS = 2, 48
 MAX_CALLS = 200
+CLOCK_LOAD_MS = 30.0  # of load around a reading of the SM clock, which takes under a millisecond
 WARM_MS = 60.0  # of load, after which the clock no longer depends on what went before
 
 Call = Callable[[], object]
@@ -88,13 +90,19 @@ def time_interleaved(captured: Mapping[str, Captured], rounds: int = 5) -> dict[
     return {name: statistics.median(found[1:]) for name, found in times.items()}
 
 
-def clock_under(captured: Captured, clock: SmClock) -> int | None:
-    """Return the SM clock in MHz while calls run, or None where it cannot be read.
+def clock_under(captured: Captured, device: NvmlDevice) -> int:
+    """Return the SM clock in MHz, read while the calls run.
 
     It loads the card for longer than a figure of `time_calls` takes, so nothing should be timed
     right after it.
     """
-    return clock.under_load(captured.replay, _elapsed_ms(captured.replay))
+    replay_ms = _elapsed_ms(captured.replay)
+    for _ in range(max(2, math.ceil(CLOCK_LOAD_MS / max(replay_ms, 1e-3)))):
+        captured.replay()
+    time.sleep(CLOCK_LOAD_MS / 2e3)
+    mhz = device.sm_clock_mhz()
+    torch.cuda.synchronize()
+    return mhz
 
 
 def capture(calls: Sequence[Call], target_ms: float = 8.0) -> Captured:
@@ -157,70 +165,3 @@ def _elapsed_ms(work: Call) -> float:
     end.record()
     torch.cuda.synchronize()
     return start.elapsed_time(end)
-
-
-class SmClock:
-    """Reads the SM clock of a device: through nvidia-ml-py where installed, else nvidia-smi."""
-
-    def __init__(self, device_index: int | None = None):
-        index = torch.cuda.current_device() if device_index is None else device_index
-        # CUDA_VISIBLE_DEVICES renumbers devices for CUDA but not for NVML: the uuid is common.
-        uuid = str(torch.cuda.get_device_properties(index).uuid)
-        self.uuid = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-        self._nvml = _nvml_handle(self.uuid)
-        # The load must outlast the reading: NVML answers in well under a millisecond,
-        # starting nvidia-smi takes about a hundred.
-        self._load_ms = 30.0 if self._nvml else 300.0
-
-    def read(self) -> int | None:
-        """Return the SM clock now in MHz, or None where neither source answers."""
-        if self._nvml:
-            nvml, handle = self._nvml
-            return int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-        return query_smi("clocks.sm", self.uuid)
-
-    def maximum(self) -> int | None:
-        """Return the highest SM clock of the device in MHz, or None where nobody says."""
-        if self._nvml:
-            nvml, handle = self._nvml
-            return int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
-        return query_smi("clocks.max.sm", self.uuid)
-
-    def under_load(self, work: Call, work_ms: float) -> int | None:
-        """Return the SM clock read while repeats of `work`, `work_ms` long each, are running."""
-        for _ in range(max(2, math.ceil(self._load_ms / max(work_ms, 1e-3)))):
-            work()
-        if self._nvml:
-            time.sleep(self._load_ms / 2e3)
-        mhz = self.read()
-        torch.cuda.synchronize()
-        return mhz
-
-
-def query_smi_text(field: str, uuid: str) -> str | None:
-    """Return one field of nvidia-smi for one device, or None where it cannot be read."""
-    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", uuid]
-    try:
-        out = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return out.strip() or None
-
-
-def query_smi(field: str, uuid: str) -> int | None:
-    """Return one integer field of nvidia-smi, or None where it cannot be read as one."""
-    text = query_smi_text(field, uuid)
-    return int(text) if text and text.isdigit() else None
-
-
-def _nvml_handle(uuid: str):
-    """Return (pynvml, device handle), or None where nvidia-ml-py or its driver is missing."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    except pynvml.NVMLError:
-        return None

@@ -15,8 +15,8 @@ from . import console
 
 if TYPE_CHECKING:
     from ..bench.grouped_suite import GroupedSuite
+    from ..bench.nvml import NvmlDevice
     from ..bench.suite import Suite
-    from ..bench.timing import SmClock
 
     AnySuite = Suite | GroupedSuite
 
@@ -95,30 +95,30 @@ def read_peers(path: Path) -> list[Row]:
 
 def measure(chosen: Sequence[AnySuite], ms: Ints, ns: Ints, ks: Ints) -> list[Row]:
     """Measure suites reduced to these values, printing each row as it is done."""
-    from ..bench.timing import SmClock
+    from ..bench.nvml import NvmlDevice
 
     wanted: list[tuple[AnySuite, list[Any]]]
     wanted = [(one, one.reduced(ms, ns, ks)) for one in chosen]
     if not any(shapes for _, shapes in wanted):
         console.fail("no shape of the suites has these values of n or k; give both to add one")
-    clock, rows = SmClock(), []
+    device, rows = NvmlDevice(), []
     for one, shapes in wanted:
         if shapes:
             console.out.print(f"{one.title} ({one.kind})", markup=False)
             console.out.print(header(one), markup=False, soft_wrap=True)
-        for row in rows_of(one, shapes, clock):
+        for row in rows_of(one, shapes, device):
             console.out.print(line(row), markup=False, soft_wrap=True)
             rows.append(row)
     return rows
 
 
-def rows_of(one: AnySuite, shapes: list[Any], clock: SmClock) -> Iterator[Row]:
+def rows_of(one: AnySuite, shapes: list[Any], device: NvmlDevice) -> Iterator[Row]:
     """Return the measured rows of some shapes of a suite."""
     from ..bench import grouped_suite, suite
 
     if isinstance(one, suite.Suite):
-        return suite.measure(one, shapes, clock)
-    return grouped_suite.measure(one, shapes, clock)
+        return suite.measure(one, shapes, device)
+    return grouped_suite.measure(one, shapes, device)
 
 
 VARIANTS = {
