@@ -20,16 +20,15 @@ def gemm(tensors: Tensors, options: Options, alpha: float = 1.0, beta: float = 1
 
     With options.grouping, shapes are those of problem/grouped.py; see grouped_matmul().
     """
-    c, d = tensors.c, tensors.d
-    if c is not None and beta == 0:
-        tensors, c = tensors._replace(c=None), None
+    if beta == 0 and tensors.c is not None:
+        tensors = tensors._replace(c=None)
     try:
         key = _key(tensors, options, alpha, beta)
     except AttributeError:
         check_tensors(tensors, options)
         raise
-    if c is not None:
-        checks.same_or_apart("c", c, d)
+    if tensors.c is not None:
+        checks.same_or_apart("c", tensors.c, tensors.d)
     plan = _plans.get(key)
     if plan is None:
         plan = _plan(tensors, options, alpha, beta)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union
 
 import torch
 
 from .errors import ArgumentError
 from .problem import checks
-from .quant.scaled_tensor import ScaledTensor
 
-Pair: TypeAlias = ScaledTensor | Iterable[torch.Tensor]
+if TYPE_CHECKING:  # a product of tensors needs no casts
+    from .quant.scaled_tensor import ScaledTensor
+
+Pair: TypeAlias = Union["ScaledTensor", Iterable[torch.Tensor]]
 Operand: TypeAlias = torch.Tensor | Pair
 
 
@@ -31,6 +33,8 @@ def unpack(name: str, operand: Operand) -> tuple[torch.Tensor, torch.Tensor | No
 
 def unpack_pair(name: str, pair: Operand) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (data, scale) of a tuple, list or ScaledTensor; ArgumentError for anything else."""
+    if type(pair) is tuple and len(pair) == 2:  # most calls
+        return pair
     try:
         if isinstance(pair, torch.Tensor):
             raise TypeError

@@ -22,24 +22,28 @@ class NvmlDevice:
         index = torch.cuda.current_device() if device_index is None else device_index
         # CUDA_VISIBLE_DEVICES renumbers devices for CUDA but not for NVML: the uuid is common.
         uuid = str(torch.cuda.get_device_properties(index).uuid)
-        self._nvml = nvml = _nvml()
-        try:
-            nvml.nvmlInit()
-            self._handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-        except nvml.NVMLError as error:
-            raise UnsupportedError(PURPOSE, [f"NVML: {error}"]) from None
+        self._nvml = _nvml()
+        self._ask("nvmlInit")
+        name = f"GPU-{uuid.removeprefix('GPU-')}"
+        self._handle = self._ask("nvmlDeviceGetHandleByUUID", name)
 
     def driver_version(self) -> str:
         """Return the version of the display driver, such as "580.159.04"."""
-        return str(self._nvml.nvmlSystemGetDriverVersion())
+        return str(self._ask("nvmlSystemGetDriverVersion"))
 
     def sm_clock_mhz(self) -> int:
         """Return the SM clock at this moment, in MHz."""
-        return int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
+        return int(self._ask("nvmlDeviceGetClockInfo", self._handle, self._nvml.NVML_CLOCK_SM))
 
     def max_sm_clock_mhz(self) -> int:
         """Return the highest SM clock of the device, in MHz."""
-        return int(self._nvml.nvmlDeviceGetMaxClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
+        return int(self._ask("nvmlDeviceGetMaxClockInfo", self._handle, self._nvml.NVML_CLOCK_SM))
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._nvml, function)(*arguments)
+        except self._nvml.NVMLError as error:
+            raise UnsupportedError(PURPOSE, [f"NVML: {error}"]) from None
 
 
 def _nvml() -> Any:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from .. import settings
 from ..errors import CompileError
-from . import cache, ffma_interleave, nvrtc, sass
+from . import cache, ffma_interleave, nvrtc
 from .headers import headers_for
 from .unit import Built, TranslationUnit
 
@@ -84,6 +84,8 @@ def _find_or_compile(
 def _compile(
     unit: TranslationUnit, headers: Mapping[str, str], passes: Sequence[CubinPass], key: str
 ) -> Built:
+    from . import sass  # a kept kernel's resources are in its manifest
+
     options = _options(unit)
     start = time.perf_counter()
     try:

@@ -22,10 +22,8 @@ from ..problem.request import Tensors
 from ..problem.scale_recipe import PER_TENSOR
 from . import gemm_sm90
 from .gemm_sm90 import GemmLayout
-from .group_tensor_maps import GroupTensorMaps
 from .launch_plan import Bindings, LaunchPlan, MappedTensor, Pointer, Step
 from .spec import KernelSpec
-from .transpose import transposed
 
 # Places of a call's tensors; behind them follow the epilogue's operands and the group maps.
 _A, _SFA, _B, _SFB, _C, _D, _GROUPED_LAYOUT, _EPILOGUE = range(len(Tensors._fields))
@@ -56,11 +54,17 @@ def plan(problem: GemmProblem, tensors: Tensors) -> LaunchPlan:
     grid = min(resident, max_clusters(problem, config)) * config.cluster_size
     params = _params(problem, kernel, config, layout, (resident, grid), device)
     maps = gemm_sm90.tensor_maps(config, layout)
+    ones = _ones(problem, tensors)
+    for name in ("sfa", "sfb"):
+        if ones is not None and getattr(tensors, name) is None:
+            setattr(params[0], name, ones.data_ptr())
     if problem.epilogue:
         steps.append(_with_epilogue_operands)
     if problem.variant.group_kind is GroupKind.ALONG_K:
+        from .group_tensor_maps import GroupTensorMaps
+
         steps.append(GroupTensorMaps(problem, (maps["map_a"], maps["map_b"]), index))
-    bindings = _bindings(problem, config, maps, tensors)
+    bindings = _bindings(problem, config, maps, tensors)._replace(keep=(ones,))
     return LaunchPlan(kernel, function, grid, params, bindings, pdl=current.pdl, steps=steps)
 
 
@@ -95,6 +99,8 @@ def _copies(problem: GemmProblem) -> Iterator[Step]:
     if problem.grouping is not None:
         yield lambda t: t._replace(b=rows_of_whole_lines(t.b))
         return
+    from .transpose import transposed
+
     names = problem.transposed
     yield lambda t: t._replace(**{name: transposed(getattr(t, name)) for name in names})
 
@@ -114,9 +120,8 @@ def _bindings(
         MappedTensor(index, name, tuple((member, maps[member]) for member in members))
         for index, name, members in ((_A, "a", names_a), (_B, "b", names_b), (_D, "d", names_d))
     )
-    ones = _ones(problem, tensors)
-    one = 0 if ones is None else ones.data_ptr()
-    pointers = [Pointer(_SFA, "sfa", one), Pointer(_SFB, "sfb", one)]
+    scales = (_SFA, "sfa"), (_SFB, "sfb")
+    pointers = [Pointer(place, name) for place, name in scales if tensors[place] is not None]
     variant, place = problem.variant, _FURTHER
     if variant.reads_c:
         pointers.append(Pointer(_C, "epilogue.c", aligned="c"))
@@ -129,7 +134,7 @@ def _bindings(
         pointers.append(Pointer(place, "group_maps"))
     members = {name for op in variant.epilogue for name, _ in op.fields}
     scalars = tuple(f"epilogue.{name}" if name in members else "" for name in ("alpha", "beta"))
-    return Bindings(mapped, tuple(pointers), scalars, (ones,))
+    return Bindings(mapped, tuple(pointers), scalars)
 
 
 def _epilogue_operands(problem: GemmProblem) -> list[TensorOperand]:

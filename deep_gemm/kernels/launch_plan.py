@@ -1,7 +1,7 @@
 """LaunchPlan: a kernel with all that a call does not change; called with tensors, it launches.
 
-A warm call writes addresses and scalars into the kernel's parameter and launches; it formats no
-text, hashes no source and allocates nothing.
+A warm call compares addresses and scalars with those of the call before, writes what differs into
+the kernel's parameter and launches; it formats no text, hashes no source and allocates nothing.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ class Pointer(NamedTuple):
     """A member of the parameter that is a tensor's address.
 
     place: of the tensor among those of a call. member: dotted where it is a member's member.
-    absent: the address where the tensor is None.
     aligned: what errors call it, where it must lie at a multiple of 16 bytes; else "".
     """
 
     place: int
     member: str
-    absent: int = 0
     aligned: str = ""
 
 
@@ -73,10 +71,11 @@ class LaunchPlan:
         "_device",
         "_launcher",
         "_lock",
-        "_mapped",
         "_params",
-        "_pointers",
+        "_places",
         "_scalars",
+        "_scalars_bound",
+        "_slots",
         "_steps",
         "bindings",
     )
@@ -102,28 +101,15 @@ class LaunchPlan:
         struct, base = params
         self._params, self.bindings, self._steps = struct, bindings, tuple(steps)
         self._device, self._lock = function.device_index, threading.Lock()
-        self._mapped = [
-            (
-                mapped.place,
-                [(described, base + offset_of(kernel.params, m)) for m, described in mapped.maps],
-            )
-            for mapped in bindings.mapped
-        ]
-        self._pointers = [
-            (
-                pointer.place,
-                _view(ctypes.c_uint64, kernel.params, base, pointer.member),
-                pointer.absent,
-                TMA_ALIGNMENT_BYTES - 1 if pointer.aligned else 0,
-            )
-            for pointer in bindings.pointers
-        ]
+        self._slots = _slots(bindings, kernel.params, base)
+        self._places = [slot.place for slot in self._slots]
         self._scalars = [
             (i, _view(ctypes.c_float, kernel.params, base, member))
             for i, member in enumerate(bindings.scalars)
             if member
         ]
-        self._addresses: list[int] | None = None
+        self._addresses: list[int] = []
+        self._scalars_bound: tuple[float, ...] = ()
         self._launcher = Launcher(function, kernel.launch, grid, pdl, base)
 
     def __call__(self, tensors: Any, *scalars: float) -> None:
@@ -131,60 +117,73 @@ class LaunchPlan:
 
         Raises ArgumentError for an address that TMA cannot take.
         """
-        for step in self._steps:
-            tensors = step(tensors)
         device = self._device
         if current_device() != device:
             with torch.cuda.device(device):
-                self._launch(tensors, scalars)
-        else:
-            self._launch(tensors, scalars)
-
-    def _launch(self, tensors: Any, scalars: tuple[float, ...]) -> None:
-        mapped = [tensors[index].data_ptr() for index, _ in self._mapped]
-        bits = 0
-        for address in mapped:
-            bits |= address
-        stream = current_stream(self._device)
+                self(tensors, *scalars)
+            return
+        for step in self._steps:
+            tensors = step(tensors)
+        addresses = [tensors[place].data_ptr() for place in self._places]
+        stream = current_stream(device)
         with self._lock:
-            for index, view, absent, mask in self._pointers:
-                tensor = tensors[index]
-                address = absent if tensor is None else tensor.data_ptr()
-                bits |= address & mask
-                view.value = address
-            if bits % TMA_ALIGNMENT_BYTES:
-                self._check_alignment(tensors)
-            for i, view in self._scalars:
-                view.value = scalars[i]
             try:
-                self._point_maps(mapped)
+                if addresses != self._addresses or scalars != self._scalars_bound:
+                    self._bind(addresses, scalars)
                 self._launcher.launch(stream)
             except CudaError as error:
-                driver.make_current_after(error, self._device)
-                self._point_maps(mapped)
+                driver.make_current_after(error, device)
+                self._bind(addresses, scalars)
                 self._launcher.launch(stream)
 
-    def _check_alignment(self, tensors: Any) -> None:
-        """Raise ArgumentError for the first tensor that does not lie at a multiple of 16 bytes."""
-        named = [(mapped.place, mapped.name) for mapped in self.bindings.mapped]
-        named += [(pointer.place, pointer.aligned) for pointer in self.bindings.pointers]
-        for index, name in named:
-            if name and tensors[index] is not None:
-                checks.address(name, tensors[index].data_ptr())
+    def _bind(self, addresses: list[int], scalars: tuple[float, ...]) -> None:
+        """Write what differs from the last call into the parameter.
 
-    def _point_maps(self, wanted: list[int]) -> None:
-        """Point the tensor maps at the mapped tensors; those that did not move stay as they are."""
-        last = self._addresses
-        if last is None:
-            for (_, maps), address in zip(self._mapped, wanted, strict=True):
+        Raises ArgumentError for an address that is no multiple of 16 bytes and must be one.
+        """
+        last: Sequence[int | None] = self._addresses or [None] * len(addresses)
+        self._addresses = []  # unknown until all is written
+        for slot, address, before in zip(self._slots, addresses, last, strict=True):
+            if address != before:
+                _, aligned, view, maps = slot
+                if aligned and address % TMA_ALIGNMENT_BYTES:
+                    checks.address(aligned, address)  # raises
+                if view is not None:
+                    view.value = address
                 for described, place in maps:
-                    described.encode(address, place)
-        elif last != wanted:
-            for (_, maps), address, before in zip(self._mapped, wanted, last, strict=True):
-                if address != before:
-                    for _, place in maps:
+                    if before is None:
+                        described.encode(address, place)
+                    else:
                         tensor_map.patch(place, address)
-        self._addresses = wanted
+        if scalars != self._scalars_bound:
+            for i, view in self._scalars:
+                view.value = scalars[i]
+        self._addresses, self._scalars_bound = addresses, scalars
+
+
+class _Slot(NamedTuple):
+    """Where the address of a call's tensor goes: into a member, or into tensor maps.
+
+    aligned: what errors call the tensor where it must lie at a multiple of 16 bytes; else "".
+    view: the member. maps: each tensor map with its address in the parameter.
+    """
+
+    place: int
+    aligned: str
+    view: Any
+    maps: list[tuple[TensorMap, int]]
+
+
+def _slots(bindings: Bindings, struct: type[ctypes.Structure], base: int) -> list[_Slot]:
+    """Return the slots of a parameter at `base`, those of tensor maps first."""
+    slots = []
+    for mapped in bindings.mapped:
+        maps = [(described, base + offset_of(struct, member)) for member, described in mapped.maps]
+        slots.append(_Slot(mapped.place, mapped.name, None, maps))
+    for pointer in bindings.pointers:
+        view = _view(ctypes.c_uint64, struct, base, pointer.member)
+        slots.append(_Slot(pointer.place, pointer.aligned, view, []))
+    return slots
 
 
 def _view(kind: Any, struct: type[ctypes.Structure], base: int, member: str) -> Any:

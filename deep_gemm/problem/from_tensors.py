@@ -12,7 +12,6 @@ from . import checks
 from .choices import CMode, GroupKind, Major
 from .epilogue import TensorOperand
 from .gemm_problem import GemmProblem
-from .grouped import grouped_problem, layout_name
 from .request import Options, Tensors
 from .scales import OperandScales, exact_factors, operand_dtypes, output_dtype, recipes
 
@@ -23,6 +22,8 @@ def problem_of(t: Tensors, options: Options, alpha: float, beta: float) -> GemmP
     Raises ArgumentError or UnsupportedError.
     """
     if options.grouping is not None:
+        from .grouped import grouped_problem
+
         problem = grouped_problem(t, options, options.grouping, alpha, beta)
     else:
         problem = _dense_problem(t, options, alpha, beta)
@@ -109,10 +110,13 @@ def check_tma(problem: GemmProblem, t: Tensors) -> None:
 
 def check_tensors(t: Tensors, options: Options) -> None:
     """Check that each member that must be a tensor is one."""
-    names = (*Tensors._fields[:6], layout_name(options.grouping))
-    for name, value in zip(names, t[:7], strict=True):
+    for name, value in zip(Tensors._fields[:6], t[:6], strict=True):
         if value is not None or name in ("a", "b", "d"):
             checks.tensor(name, value)
+    if t.grouped_layout is not None:
+        from .grouped import layout_name
+
+        checks.tensor(layout_name(options.grouping), t.grouped_layout)
     operands = [operand.name for op in options.epilogue for operand in op.tensors]
     operands += ["epilogue"] * len(t.epilogue)
     for name, value in zip(operands, t.epilogue, strict=False):

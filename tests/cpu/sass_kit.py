@@ -13,7 +13,7 @@ from deep_gemm.jit import ffma_interleave, sass
 def disassemble_all(cubins: Sequence[bytes], folder: Path) -> list[list[sass.Instruction]]:
     """Return what sass.disassemble() returns of each cubin, which has one function.
 
-    Addresses, those that branches name too, count on from one cubin to the next.
+    Addresses continue from one cubin to the next, in the operands of branches too.
     """
     codes = [_code(cubin) for cubin in cubins]
     path = folder / "code"
@@ -21,8 +21,8 @@ def disassemble_all(cubins: Sequence[bytes], folder: Path) -> list[list[sass.Ins
     command = [str(sass._nvdisasm()), "-json", "-b", "SM90a", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     _, (function,) = json.loads(done.stdout)
-    rest = iter(sass._instructions(function))
-    return [[next(rest) for _ in range(len(code) // 16)] for code in codes]
+    instructions = iter(sass._instructions(function))
+    return [[next(instructions) for _ in range(len(code) // 16)] for code in codes]
 
 
 def _code(cubin: bytes) -> bytes:

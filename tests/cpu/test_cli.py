@@ -20,6 +20,7 @@ from deep_gemm.bench import grouped_suite, quant_error, suite
 from deep_gemm.bench.grouped_suite import GROUPED_SUITES
 from deep_gemm.bench.suites import SUITES
 from deep_gemm.cli import bench, compile, console, demo, kernels
+from deep_gemm.cli.app import app
 from deep_gemm.config import choices, select
 from deep_gemm.errors import ArgumentError
 from deep_gemm.jit import Resources, cache
@@ -42,7 +43,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: str | Path) -> Any:
     """Run the application; what it printed is in .output, errors included."""
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 @pytest.fixture
@@ -93,13 +94,13 @@ def test_accuracy_advises_on_scales(weights: Path, tmp_path: Path) -> None:
     path = tmp_path / "activations.safetensors"
     save_file(x, path)
     random = accuracy_json(weights, to=tmp_path / "out.json")["layers"]
-    plain = accuracy_json(weights, "--activations", path, to=tmp_path / "out.json")["layers"]
+    given = accuracy_json(weights, "--activations", path, to=tmp_path / "out.json")["layers"]
     advice = {layer["name"]: layer["advice"] for layer in random}
     # Random activations have outlier columns; those of the second file have none.
     assert advice["wide"]["recommendation"] != "per_tensor" and advice["wide"]["spread"] > 1
-    assert plain[0]["advice"]["recommendation"] == "per_tensor"
-    assert plain[0]["advice"]["spread"] < 1 and "less than one" in plain[0]["advice"]["reason"]
-    for found in (plain[0]["advice"], advice["wide"]):
+    assert given[0]["advice"]["recommendation"] == "per_tensor"
+    assert given[0]["advice"]["spread"] < 1 and "less than one" in given[0]["advice"]["reason"]
+    for found in (given[0]["advice"], advice["wide"]):
         spreads = [found[side]["spread"] for side in ("weight", "activation")]
         assert found["spread"] == max(spreads) and found["weight"]["beyond"] == 0
     output = run("accuracy", weights, "--activations", path).output
@@ -119,7 +120,7 @@ def test_accuracy_takes_activations_by_name_then_by_width(weights: Path, tmp_pat
     x = {
         "first": torch.zeros(7, 320),
         "wide": torch.randn(5, 320, generator=generator),
-        "narrow": torch.randn(3, 19, generator=generator),
+        "other": torch.randn(3, 19, generator=generator),
     }
     path = tmp_path / "activations.safetensors"
     save_file(x, path)
@@ -215,7 +216,7 @@ def test_every_m_is_served_with_static_b_and_without() -> None:
         for m in range(1, 301):
             assert m in served[select(GemmProblem.block_scaled(m, 24576, 1536, static_b), device)]
     assert all(ms == sorted(set(ms)) for ms in served.values())
-    # The two forms differ somewhere, so some m stand under two configurations.
+    # The two choices differ somewhere, so some m stand under two configurations.
     assert sum(len(ms) for ms in served.values()) > 300
 
 
@@ -258,6 +259,28 @@ def test_diagnose_explains_the_choice(no_gpu: None) -> None:
     assert "none: there is none in this test" in result.output
     assert "3 of " in result.output and "chosen:" in result.output
     assert "registers at launch" in result.output and "spill bytes" in result.output
+
+
+@pytest.mark.parametrize(
+    ("scales", "said"),
+    [
+        ("block", ", scales 1x128 and 128x128"),
+        ("1x128", ", scales 1x128 and 1x128"),
+        ("tensor", ", scales per_tensor and per_tensor"),
+        ("row", ", scales per_channel and per_channel"),
+        ("none", ""),
+    ],
+)
+def test_diagnose_takes_scales_by_name(scales: str, said: str, no_gpu: None) -> None:
+    options = ("--device", "h200", "--candidates", "1", "--scales", scales)
+    result = run("diagnose", "64", "4096", "7168", *options)
+    assert result.exit_code == 0, result.output
+    assert f"64 x 4096 x 7168, e4m3 x e4m3 -> bf16{said}\n" in result.output
+
+
+def test_diagnose_refuses_unknown_scales(no_gpu: None) -> None:
+    result = run("diagnose", "64", "64", "128", "--device", "h200", "--scales", "rows")
+    assert result.exit_code == 1 and "scales are ('block', '1x128'" in result.output
 
 
 def test_diagnose_says_what_padding_would_gain(no_gpu: None) -> None:
@@ -348,20 +371,20 @@ def test_bench_records_what_was_asked_for(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def measured(one: suite.Suite, wanted: list[Any], clock: Any) -> Any:
+    def measured(one: suite.Suite, wanted: list[Any], device: Any) -> Any:
         return [
             {"kind": one.kind, "m": m, "n": n, "k": k, "ours": 9.0, "config": "name"}
             for m, n, k in wanted
         ]
 
-    def measured_groups(one: Any, wanted: list[Any], clock: Any) -> Any:
+    def measured_groups(one: Any, wanted: list[Any], device: Any) -> Any:
         return [one.row(shape) | {"ours": 9.0, "config": "name"} for shape in wanted]
 
     written: list[Any] = []
     monkeypatch.setattr(console, "no_gpu_reason", lambda: "")
     monkeypatch.setattr(suite, "measure", measured)
     monkeypatch.setattr(grouped_suite, "measure", measured_groups)
-    monkeypatch.setattr("deep_gemm.testing.timing.SmClock", lambda: None)
+    monkeypatch.setattr("deep_gemm.bench.nvml.NvmlDevice", lambda: None)
     monkeypatch.setattr(bench, "host_and_first_call", lambda: {"host_us": {}})
     monkeypatch.setattr(bench, "write_record", lambda *given: written.append(given))
     result = run("bench", *arguments, "--json", tmp_path)
@@ -385,7 +408,7 @@ def test_bench_line_gives_rates_floor_and_ratios() -> None:
 def test_bench_lines_stand_under_their_headers(kind: str) -> None:
     one = SUITES[kind]
     row = {"kind": kind, "m": 4096, "n": 4096, "k": 4096, "config": "name"}
-    row |= {name: 100.0 for name in (*one.forms(1, 8, 16), *one.columns)}
+    row |= {name: 100.0 for name in (*one.variants(1, 8, 16), *one.columns)}
     header, line = bench.header(one), bench.line(row)
     assert len(header) - len("config") == len(line) - len("name")
     assert header.split()[-1] == "config" and line.count("1.00") == len(one.columns)
@@ -402,7 +425,7 @@ def test_bench_summary_has_the_corrected_comparison() -> None:
     text = captured.get()
     assert "1.600" in text  # cuBLASLt over ours
     assert "4.000" in text  # upstream at 10 * 8 / 4 over ours
-    assert "3.200" in text and "plain form" in text
+    assert "3.200" in text and "without static_b" in text
     assert "M 17 to 128" in text and "all shapes" in text
     assert "wanted" not in text
 
@@ -454,10 +477,44 @@ def test_main_turns_our_errors_into_a_message(
 
 
 def test_help_loads_no_torch() -> None:
-    code = "import sys; from typer.testing import CliRunner; from deep_gemm import cli\n"
-    code += "result = CliRunner().invoke(cli.app, ['--help']); assert result.exit_code == 0\n"
+    code = "import sys; from typer.testing import CliRunner; from deep_gemm.cli.app import app\n"
+    code += "result = CliRunner().invoke(app, ['--help']); assert result.exit_code == 0\n"
     code += "print('torch' in sys.modules, 'bench' in result.output)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout.split() == ["False", "True"]
+
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+sys.argv = ["deep-gemm", "--help"]
+from deep_gemm.cli import main
+main()
+"""
+
+
+def help_without(module: str) -> subprocess.CompletedProcess[str]:
+    """Run `deep-gemm --help` in a process that has no such module."""
+    command = [sys.executable, "-c", WITHOUT.format(name=module)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_main_says_how_to_install_what_the_command_needs(package: str) -> None:
+    done = help_without(package)
+    assert done.returncode == 1 and not done.stdout
+    assert "pip install 'deep-gemm[cli]'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_main_hides_no_other_module_that_is_not_found() -> None:
+    done = help_without("deep_gemm.cli.products")
+    assert done.returncode == 1 and "ModuleNotFoundError" in done.stderr
+    assert "pip install" not in done.stderr

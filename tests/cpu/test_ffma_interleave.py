@@ -19,6 +19,7 @@ from deep_gemm.config import by_name, candidates
 from deep_gemm.errors import DeepGemmError
 from deep_gemm.jit import TranslationUnit, build, builder, ffma_interleave, headers, nvrtc, sass
 from deep_gemm.jit.ffma_interleave import Report, interleave, is_interleaved, report
+from deep_gemm.kernels import gemm_sm90
 from deep_gemm.testing.problems import make_block_scaled
 
 from . import cache_kit
@@ -27,7 +28,8 @@ from .script_kit import load_script
 STAY, REUSE = 1 << 45, 7 << 58
 FLAG = "DG_FFMA_INTERLEAVE"
 OPTIONS = ("--gpu-architecture=sm_90a",)
-TILE_ROWS = (64, 128, 256)  # one kernel of each: one math warpgroup, two, two with two waves
+# BLOCK_M of one kernel each: one math warpgroup, two, and two with two slices each.
+BLOCK_M = (64, 128, 256)
 
 
 def chain(multiplier: str, addend: str) -> TranslationUnit:
@@ -59,12 +61,12 @@ def compiled(unit: TranslationUnit) -> bytes:
 
 
 def kernel(block_m: int) -> bytes:
-    """The widest kernel of the package with so many rows in its tile."""
+    """The kernel of the package with the largest BLOCK_N of this BLOCK_M."""
     found = [c for c in candidates(by_name("h200")) if c.tile.block_m == block_m]
-    return compiled(unit_of(max(found, key=lambda c: c.tile.block_n)))
+    return compiled(gemm_sm90.spec(max(found, key=lambda c: c.tile.block_n)).unit)
 
 
-@pytest.fixture(params=["chain", *TILE_ROWS])
+@pytest.fixture(params=["chain", *BLOCK_M])
 def cubin(request: pytest.FixtureRequest) -> bytes:
     return compiled(CHAIN) if request.param == "chain" else kernel(request.param)
 
@@ -228,10 +230,10 @@ def test_runs_shorter_than_eight_stay(length: int, stays: bool) -> None:
 
 
 def test_a_kernel_without_ffma_stays() -> None:
-    plain = compiled(cache_kit.UNIT)
-    assert interleave(plain) == plain
-    assert is_interleaved(plain)
-    assert report(plain).runs == 0
+    cubin = compiled(cache_kit.UNIT)
+    assert interleave(cubin) == cubin
+    assert is_interleaved(cubin)
+    assert report(cubin).runs == 0
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -285,7 +287,7 @@ def test_the_flag_chooses_the_cubin_and_its_key(monkeypatch: pytest.MonkeyPatch)
     assert manifest_passes(off.folder) == []
     monkeypatch.setenv(FLAG, "0")
     assert build(CHAIN) == off
-    cache_kit.forget()  # and the same out of the disk cache
+    cache_kit.forget()  # now from the disk cache
     assert build(CHAIN) == off
     monkeypatch.setenv(FLAG, "1")
     assert build(CHAIN) == on
@@ -317,7 +319,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, rng: torch.Generator) -> ModuleTy
     monkeypatch.setenv(FLAG, "0")  # the script sets it; restored after the test
     script = load_script("ffma_interleave")
     a, sfa, b, sfb = make_block_scaled(8, 24, 256, generator=rng)
-    sets = [GemmLayout(a, sfa, b, sfb, torch.empty(8, 24, dtype=torch.bfloat16))]
+    sets = [Operands(a, sfa, b, sfb, torch.empty(8, 24, dtype=torch.bfloat16))]
     monkeypatch.setattr(script, "rotating_sets", lambda *args: sets)
     monkeypatch.setattr(script, "from_index", lambda index: by_name("h200"))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -325,7 +327,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, rng: torch.Generator) -> ModuleTy
     return script
 
 
-def test_the_benchmark_takes_turns_and_outdates_plans(
+def test_the_benchmark_interleaves_rounds_and_outdates_plans(
     benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[bool, int]] = []

@@ -9,7 +9,7 @@ import pytest
 from deep_gemm.errors import DeepGemmError, UnsupportedError
 from deep_gemm.jit import nvrtc, sass
 
-OPTIONS = ("--gpu-architecture=sm_90a", "--std=c++17", nvrtc.REPORT_OPTION)
+OPTIONS = ("--gpu-architecture=sm_90a", "--std=c++20", nvrtc.REPORT_OPTION)
 
 SPILLING = """
 extern "C" __global__ void gemm_small(float* p) { p[threadIdx.x] = 1.0f; }

@@ -73,7 +73,7 @@ __device__ __forceinline__ void cast_block(const CastParams& p) {
     const float amax = cast::cta_amax<C::kThreads>(cast::finite_amax<C>(chunks, infinite));
     const cast::Scale scale = cast::scale_for<C>(p, amax, infinite);
     if (threadIdx.x == 0) p.scales[block_row * p.scale_row + block * p.scale_column] = scale.scale;
-    cast::add_overflow(p, Tile::cast(p, block_row * 128, block * 128, chunks, scale));
+    cast::add_overflows(p, Tile::cast(p, block_row * 128, block * 128, chunks, scale));
 }
 
 template <class C>
@@ -102,7 +102,7 @@ __device__ __forceinline__ void cast_channel(const CastParams& p) {
     cast::Scales<cast::kChunkSize<C>> scales(infinite);
 #pragma unroll
     for (int j = 0; j < cast::kChunkSize<C>; ++j) scales.set(j, shared[Tile::column() + j]);
-    cast::add_overflow(p, Tile::cast(p, block_row * C::kGran, column0, chunks, scales));
+    cast::add_overflows(p, Tile::cast(p, block_row * C::kGran, column0, chunks, scales));
 }
 
 }  // namespace deep_gemm
