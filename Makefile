@@ -4,7 +4,7 @@
 # make stub       deep_gemm/__init__.pyi from the public names
 # make gpu-test   tests/gpu with this machine's own python3, counts into $(RESULTS)/<gpu>.json
 # make gpu-bench  all suites beside cuBLASLt, rows into $(RESULTS)/<gpu>.json
-# make table      README's performance table, rendered from the committed record
+# make table      docs/performance.md and docs/speed.svg, rendered from the committed record
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -71,6 +71,7 @@ stub: $(VENV)/.installed-dev
 
 table:
 	PYTHONPATH=. $(PYTHON) benchmarks/table.py --write
+	PYTHONPATH=. $(PYTHON) benchmarks/chart.py --write
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

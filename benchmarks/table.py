@@ -1,7 +1,7 @@
-"""Render README's performance section from the committed record.
+"""Render the performance section of docs/performance.md from the committed record.
 
 python3 benchmarks/table.py           print the section
-python3 benchmarks/table.py --write   put it between README's markers
+python3 benchmarks/table.py --write   put it between the page's markers
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from deep_gemm.bench.section import Section
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benchmarks" / "results" / "h200.json"
 PEERS = ROOT / "benchmarks" / "peers" / "h200.json"
-SECTION = Section(ROOT / "README.md", "performance")
+SECTION = Section(ROOT / "docs" / "performance.md", "performance")
 SHOWN_M = (1, 16, 64, 128, 512, 1024, 4096, 8192)
 NOTHING = "No record is committed yet; `make gpu-bench` on a Hopper GPU writes one."
 # Where the record holds times of both.
@@ -143,8 +143,8 @@ def current() -> str:
     return render(record.read(RECORD), json.loads(PEERS.read_text()))
 
 
-def main(write: Annotated[bool, typer.Option(help="Put it into README.md.")] = False) -> None:
-    """Print the performance section, or write it into README.md."""
+def main(write: Annotated[bool, typer.Option(help="Put it into docs/performance.md.")] = False) -> None:
+    """Print the performance section, or write it into docs/performance.md."""
     text = current()
     if write:
         SECTION.write(text)

