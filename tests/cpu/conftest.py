@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -10,23 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from deep_gemm.jit import nvrtc
 
-from . import kept_kit
+from . import artifacts
 from .cache_kit import forget
 
 # Files whose tests need a compiler, in the order of the time they take: workers get them first.
 COMPILING = (
     "test_compile.py",
     "test_cast_kernels.py",
+    "test_cli.py",
     "test_simulated.py",
     "test_compile_groups.py",
     "test_simulated_groups.py",
     "test_group_tiles.py",
     "test_cluster.py",
-    "test_cli.py",
     "test_ffma_interleave.py",
     "test_scheduler.py",
     "test_cache_sharing.py",
@@ -45,15 +45,15 @@ assert all(path.exists() for path in RANKS), "COMPILING names a file that is not
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the folder of what compilers made; workers of one run take the same."""
-    # Most products here are so small that a second thread costs more time than it saves.
-    torch.set_num_threads(1)
+    # Most products here are so small that a second thread costs torch more time than it saves.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     config.addinivalue_line("markers", "compiler: in a file whose tests need a compiler")
-    if kept_kit.FOLDER_VARIABLE not in os.environ:
-        os.environ[kept_kit.FOLDER_VARIABLE] = str(_kept_folder(config))
-    folder = Path(os.environ[kept_kit.FOLDER_VARIABLE])
+    if artifacts.CACHE_VARIABLE not in os.environ:
+        os.environ[artifacts.CACHE_VARIABLE] = str(_kept_folder(config))
+    folder = Path(os.environ[artifacts.CACHE_VARIABLE])
     folder.mkdir(parents=True, exist_ok=True)
     if not hasattr(config, "workerinput"):
-        kept_kit.remove_old(folder)
+        artifacts.remove_old(folder)
 
 
 def _kept_folder(config: pytest.Config) -> Path:
@@ -64,19 +64,25 @@ def _kept_folder(config: pytest.Config) -> Path:
     return folder
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first, and mark those that need a compiler."""
+    """Put files that take longest first, and mark those of compilers before -m is looked at."""
     items.sort(key=lambda item: RANKS.get(item.path, len(RANKS)))
     for item in items:
         if item.path in RANKS:
             item.add_marker(pytest.mark.compiler)
 
 
+def pytest_collection_finish() -> None:
+    """Keep modules and tests, which stay until the end, out of every garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def kept_kernels() -> Path:
     """Return a kernel cache that lasts from run to run; not for tests of the cache itself."""
-    return kept_kit.kernel_cache()
+    return artifacts.kernel_cache()
 
 
 @pytest.fixture

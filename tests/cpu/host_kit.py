@@ -17,7 +17,7 @@ from deep_gemm.jit.headers import headers_for
 from deep_gemm.kernels.gemm_sm90 import Operands, tensor_maps
 from deep_gemm.problem import GemmProblem
 
-from .kept_kit import kept
+from .artifacts import artifact as kept
 
 Run = Callable[[str], list[list[int]]]
 
