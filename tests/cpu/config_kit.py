@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name
+from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, by_name, candidates
 from deep_gemm.config.candidates import finalize
 from deep_gemm.dtypes import BF16, E4M3, E5M2, FP16, FP32, INT8, INT32
 from deep_gemm.problem import CMode, GemmProblem, GemmVariant, Major
@@ -76,3 +76,8 @@ VARIANTS: dict[str, GemmVariant] = {name: problem.variant for name, problem in T
 def sized(variant: str, m: int, n: int, k: int, **rest: Any) -> GemmProblem:
     """Return a problem of one of VARIANTS."""
     return replace(TEMPLATES[variant], m=m, n=n, k=k, **rest)
+
+
+CANDIDATES = candidates(H200)  # of FP8 with 1D2D scaling
+BY_VARIANT = {name: candidates(H200, variant) for name, variant in VARIANTS.items()}
+EVERY = [config for configs in BY_VARIANT.values() for config in configs]

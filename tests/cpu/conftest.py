@@ -33,7 +33,7 @@ COMPILING = (
     "test_cast_grid.py",
     "test_columns.py",
     "test_cache.py",
-    "test_group_maps.py",
+    "test_group_tensor_maps.py",
     "test_sass.py",
     "test_cache_keys.py",
     "test_nvrtc.py",
@@ -49,14 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config.addinivalue_line("markers", "compiler: in a file whose tests need a compiler")
     if artifacts.CACHE_VARIABLE not in os.environ:
-        os.environ[artifacts.CACHE_VARIABLE] = str(_kept_folder(config))
+        os.environ[artifacts.CACHE_VARIABLE] = str(_artifact_folder(config))
     folder = Path(os.environ[artifacts.CACHE_VARIABLE])
     folder.mkdir(parents=True, exist_ok=True)
     if not hasattr(config, "workerinput"):
         artifacts.remove_old(folder)
 
 
-def _kept_folder(config: pytest.Config) -> Path:
+def _artifact_folder(config: pytest.Config) -> Path:
     if cache := getattr(config, "cache", None):
         return cache.mkdir("compiled")
     folder = Path(tempfile.mkdtemp(prefix="deep_gemm-tests-"))  # -p no:cacheprovider

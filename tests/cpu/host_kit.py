@@ -1,4 +1,4 @@
-"""Device headers compiled as host C++: what stands in for CUDA, and a way to run a program."""
+"""Device headers compiled as host C++: programs of host/, and what they read."""
 
 from __future__ import annotations
 
@@ -6,135 +6,220 @@ import functools
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from deep_gemm.config import GemmConfig
 from deep_gemm.config.raster import Raster, raster
-from deep_gemm.jit.headers import headers_for
-from deep_gemm.kernels.gemm_sm90 import Operands, tensor_maps
-from deep_gemm.problem import GemmProblem
+from deep_gemm.jit.headers import ROOT
+from deep_gemm.jit.source import MmaShape
+from deep_gemm.kernels.gemm_sm90 import GemmLayout, spec, tensor_maps
+from deep_gemm.problem import GemmProblem, Major
 
-from .artifacts import artifact as kept
+from .artifacts import artifact
 
 Run = Callable[[str], list[list[int]]]
 
 PROGRAMS = Path(__file__).parent / "host"
-# Inline assembly is dropped: `asm volatile(...)` becomes `asm ("")`, and `asm(...)` nothing. What a
-# program needs of it, it defines itself. Standard headers come first: they have assembly, too.
-CUDA_AS_HOST = """
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <map>
-#include <vector>
-#define __host__
-#define __device__
-#define __forceinline__ inline
-#define volatile(...) ("")
-#define asm(...)
-static struct { unsigned x; } blockIdx, gridDim;
-static inline void __syncwarp() {}
-static inline unsigned long long __cvta_generic_to_shared(const void*) { return 0; }
-"""
+# Functions whose assembly is dropped return nothing: no warnings. The last two let g++ use memory
+# instead of collecting its garbage.
+OPTIONS = ("-std=c++20", "-w", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables")
+GCC_OPTIONS = ("--param", "ggc-min-expand=1000", "--param", "ggc-min-heapsize=4000000")
+_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
-def compile_host(
-    program: str,
-    folder: Path,
-    included: Mapping[str, str] | None = None,
-    optimized: Sequence[str] = (),
-) -> Run:
-    """Compile host/<program>.cpp, which includes headers of the package; skip without a compiler.
+# --- programs -------------------------------------------------------------------------------------
 
-    included: further files the program includes, name to text, beside those of host/.
-    optimized: further options of the compiler.
+
+@dataclass(frozen=True)
+class Source:
+    """A C++ source of host/ that includes headers of the package.
+
+    name: its file, without the suffix.
+    stands_in: headers of cuda/ptx whose functions the source defines itself; they are empty to it.
+    options: further options of the compiler.
+    included: further files that it includes, name to text.
+    """
+
+    name: str
+    stands_in: Sequence[str] = ()
+    options: Sequence[str] = ()
+    included: Mapping[str, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def files(self) -> dict[str, str]:
+        """The source and all that it includes, directly or through others: name to text."""
+        found: dict[str, str] = {}
+        pending = [f"{self.name}.cpp"]
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found[name] = self._read(name)
+                pending += _INCLUDE.findall(found[name])
+        return found
+
+    def _read(self, name: str) -> str:
+        if name in self.included:
+            return self.included[name]
+        if not name.startswith("deep_gemm/"):
+            return (PROGRAMS / name).read_text()
+        path = Path(name).relative_to("deep_gemm")
+        if path.parent.name == "ptx" and path.stem in self.stands_in:
+            return "#pragma once\n"
+        return (ROOT / path).read_text()
+
+
+def compile_host(*sources: Source) -> Run:
+    """Compile and link sources, all at a time; skip the test without a compiler.
 
     The result passes text to the program's standard input, and returns the integers it printed, a
     list for each line.
     """
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no host C++ compiler")
-    text = CUDA_AS_HOST + (PROGRAMS / f"{program}.cpp").read_text()
-    beside = {path.name: path.read_text() for path in PROGRAMS.glob("*.hpp")}
-    headers = headers_for("\n".join([text, *beside.values()]))
-    files = {**headers, **beside, **(included or {}), "program.cpp": text}
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    # Functions whose assembly was dropped return nothing, which -w says nothing about.
-    options = ["-std=c++17", "-w", *optimized]
+    compiler = _compiler()
+    with ThreadPoolExecutor() as pool:
+        objects = list(pool.map(_object, sources))
 
-    def make(path: Path) -> None:
-        places = ["-I", str(folder), "-o", str(path), str(folder / "program.cpp")]
-        subprocess.run([compiler, *options, *places], check=True)
+    def link(path: Path) -> None:
+        subprocess.run([compiler, "-o", path, *objects, "-pthread"], check=True)
 
-    binary = kept([sorted(files.items()), options, _version(compiler)], make)
+    program = artifact([path.name for path in objects], link)
 
     def run(lines: str) -> list[list[int]]:
         done = subprocess.run(
-            [binary], input=lines, capture_output=True, text=True, check=True, timeout=60
+            [program], input=lines, capture_output=True, text=True, check=True, timeout=60
         )
         return [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
 
     return run
 
 
+def _object(source: Source) -> Path:
+    compiler, files = _compiler(), source.files
+    options = [*OPTIONS, *source.options]
+    if "gcc version" in _version(compiler):
+        options += GCC_OPTIONS
+
+    def make(path: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                place = Path(folder) / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text)
+            command = [compiler, *options, "-I", ".", "-c", f"{source.name}.cpp", "-o", path]
+            subprocess.run(command, check=True, cwd=folder)
+
+    return artifact([sorted(files.items()), source.name, options, _version(compiler)], make)
+
+
+def _compiler() -> str:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no host C++ compiler")
+    return compiler
+
+
 @functools.cache
 def _version(compiler: str) -> str:
-    """Return what a compiler says of itself, with where it is and what it compiles for."""
+    """Return what a compiler says of itself, with its path and its target."""
     command = [compiler, "-v"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
-def cases_of(configs: Iterable[GemmConfig]) -> str:
-    """Return show_case(index, params, grid) for a host program to include.
+# --- configurations -------------------------------------------------------------------------------
 
-    It calls the program's show<Config>(params, grid) with the constants of the index-th
-    configuration, as they stand in its kernel's source, and the type of its MMA's sums.
+
+def configs_text(configs: Iterable[GemmConfig], first: int = 0, step: int = 1) -> str:
+    """Return a file that defines Config<i> for the i-th configuration, i from `first` by `step`.
+
+    Their members are those of the kernel's source, but that MMAs are simulated. The macro
+    DG_FOR_EACH_CONFIG(DO) is DO(i, Config<i>) for each of them.
     """
-    structs, cases = [], []
+    structs: list[str] = []
+    epilogues: dict[str, str] = {}
+    calls: list[str] = []
     for i, config in enumerate(configs):
-        members = re.search(r"struct Config (\{.*?\};)", unit_of(config).source, re.DOTALL)
-        assert members
-        sums = "int" if config.variant.integer else "float"
-        text = members[1].replace("HalfScaleMma", "ScaleMma")
-        text = text.replace("HalfMma", f"SimulatedMma<Config{i}>")
-        structs.append(f"struct Config{i} {text}".replace("{", f"{{ using Sum = {sums};", 1))
-        cases.append(f"if (index == {i}) show<Config{i}>(params, grid);")
-    show = "void show_case(uint32_t index, GemmParams& params, uint32_t grid) {\n"
-    # What is rendered beside the constants of some; of any count, where they are simulated.
-    named = "struct ScaleMma; template <class> struct SimulatedMma;"
-    return "\n".join(["namespace deep_gemm {", named, *structs, show, *cases, "}", "}"])
+        index, kernel = first + i * step, spec(config)
+        (operands,), (members,) = (
+            re.findall(rf"struct {name} (\{{.*?\}};)", kernel.unit.source, re.DOTALL)
+            for name in ("EpilogueParams", "Config")
+        )
+        epilogue = epilogues.setdefault(operands, f"EpilogueParams{first}_{len(epilogues)}")
+        members = members.replace("deep_gemm::EpilogueParams", epilogue)
+        for name, value in kernel.constants:
+            if isinstance(value, MmaShape):
+                simulated = _simulated_mma(name, value)
+                members = members.replace(
+                    f"using {name} = {value.name};", f"using {name} = {simulated};"
+                )
+        structs.append(f"struct Config{index} {members}")
+        calls.append(f"DO({index}, Config{index})")
+    params = [f"struct {name} {members}" for members, name in epilogues.items()]
+    lines = ['#include "mma.hpp"', "namespace deep_gemm {", *params, *structs, "}"]
+    return "\n".join([*lines, f"#define DG_FOR_EACH_CONFIG(DO) {' '.join(calls)}\n"])
 
 
-def walk_of(config: GemmConfig, m: int, n: int, k: int, clusters: int = 1) -> Raster:
-    """Return how `clusters` clusters at a time walk over a problem's tiles."""
-    return raster(GemmProblem.block_scaled(m, n, k), config, clusters)
+def _simulated_mma(name: str, mma: MmaShape) -> str:
+    if name in ("ScaleMma", "HalfScaleMma"):
+        return f"SimulatedScaleMma<{mma.n}>"
+    majors = ", ".join(str(t).lower() for t in (mma.a_transposed, mma.b_transposed))
+    accum, size = "int" if mma.is_integer else "float", 32 // mma.k
+    return f"SimulatedMma<{mma.n}, {accum}, {size}, {majors}>"
 
 
-def launch_numbers(
-    config: GemmConfig, m: int, n: int, k: int, walk: Raster, clusters: int
+# --- launches -------------------------------------------------------------------------------------
+
+
+def raster_of(config: GemmConfig, m: int, n: int, k: int, resident: int = 1) -> Raster:
+    """Return the raster of a problem with 1D2D scaling, for `resident` clusters at a time."""
+    return raster(GemmProblem.block_scaled(m, n, k), config, resident)
+
+
+def launch_words(
+    config: GemmConfig, m: int, n: int, k: int, order: Raster, clusters: int
 ) -> tuple[int, ...]:
-    """Return a launch of `clusters` clusters as host programs read it: extents, walk, CTAs."""
-    band = walk.band, int(walk.band_on_m)
-    edge = walk.edge.first, walk.edge.last, int(walk.edge.on_m)
-    return m, n, k, walk.clusters_m, walk.clusters_n, *band, *edge, clusters * config.cluster_size
+    """Return a launch of `clusters` clusters as host/launch.hpp reads it, but for the index."""
+    residue = order.residue
+    return (
+        *(m, n, k, order.m_clusters, order.n_clusters, order.swizzle_width, int(order.along_n)),
+        *(residue.head, residue.tail, int(residue.in_m), clusters * config.cluster_size),
+    )
 
 
-def map_numbers(config: GemmConfig, operands: Operands) -> tuple[int, ...]:
-    """Return what host/kernel.cpp reads of the maps of A, of B twice, and of D twice."""
-    maps, form = tensor_maps(config, operands), config.variant
-    loaded = [(0, maps["map_a"]), (1, maps["map_b"]), (1, maps.get("map_extra", maps["map_b"]))]
-    numbers: list[int] = []
-    for of, box in loaded:
+# --- whole kernels --------------------------------------------------------------------------------
+
+KERNEL_PARTS = 2  # compiled at a time
+PTX = ("cluster", "convert", "matrix", "mbarrier", "memory", "tma", "warp", "wgmma")
+
+
+def simulator(configs: Sequence[GemmConfig]) -> Run:
+    """Compile the kernels of configurations and the simulator, which names them by index."""
+    optimized = Source("simulator", PTX, ("-O2", "-ffp-contract=off"))
+    parts = [
+        Source(
+            "kernels",
+            PTX,
+            ("-O0", "-ffp-contract=off"),
+            {"configs.inc": configs_text(configs[part::KERNEL_PARTS], part, KERNEL_PARTS)},
+        )
+        for part in range(KERNEL_PARTS)
+    ]
+    return compile_host(optimized, *parts)
+
+
+def map_words(config: GemmConfig, layout: GemmLayout) -> tuple[int, ...]:
+    """Return what host/simulator.cpp reads of the maps of A, of B twice, and of D twice."""
+    maps, variant = tensor_maps(config, layout), config.variant
+    loaded = [(0, maps["map_a"]), (1, maps["map_b"]), (1, maps.get("map_b_tail", maps["map_b"]))]
+    words: list[int] = []
+    for operand, box in loaded:
         extents = box.box_inner, box.box_outer, box.inner, box.outer
-        major = (form.a_major, form.b_major)[of]
-        numbers += [of, box.dtype_bytes, *extents, int(major == "mn"), box.matrices]
-    for box in (maps["map_d"], maps.get("map_rest", maps["map_d"])):
-        numbers += [box.box_inner, box.box_outer, box.swizzle_bytes, box.matrices]
-    return tuple(numbers)
+        major = (variant.a_major, variant.b_major)[operand]
+        words += [operand, box.dtype_bytes, *extents, int(major is Major.MN), box.matrices]
+    for box in (maps["map_d"], maps.get("map_d_tail", maps["map_d"])):
+        words += [box.box_inner, box.box_outer, box.swizzle_bytes, box.matrices]
+    return tuple(words)
