@@ -205,21 +205,21 @@ def k_grouped_matmul(
     if checks.tensor("out", out).dim() != 3:
         raise ArgumentError("out", "shape", "[groups, M, N]", tuple(out.shape))
     groups, m, n = out.shape
-    narrow = checks.tensor("a", x).element_size() == 1
-    _check_layout(layout, narrow)
+    is_8bit = checks.tensor("a", x).element_size() == 1
+    _check_layout(layout, is_8bit)
     if total_k is None:
-        total_k = _total(x, m, w, n) if narrow else x.shape[0]
-    lines = _of_buffer if narrow else _of_columns
+        total_k = _total(x, m, w, n) if is_8bit else x.shape[0]
+    lines = _of_buffer if is_8bit else _of_columns
     tensors = Tensors(
         lines("a", x, m, total_k), sfa, lines("b", w, n, total_k), sfb, c, out, extents
     )
-    scales = ScaleChoice.SCALED_1D1D if narrow else ScaleChoice.AUTO
+    scales = ScaleChoice.SCALED_1D1D if is_8bit else ScaleChoice.AUTO
     gemm(tensors, group_options(scales, GroupKind.ALONG_K, groups))
     return out
 
 
-def _check_layout(layout: str | None, narrow: bool) -> None:
-    served = "nt" if narrow else "tn"
+def _check_layout(layout: str | None, is_8bit: bool) -> None:
+    served = "nt" if is_8bit else "tn"
     if layout is None or layout == served:
         return
     if layout not in ("nt", "tn"):

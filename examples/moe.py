@@ -29,7 +29,7 @@ SCORES: dict[str, Function] = {"softmax": partial(torch.softmax, dim=1), "sigmoi
 
 
 class Routing(NamedTuple):
-    """The experts of each token, int64 [tokens, top], distinct; their float32 weights likewise."""
+    """Of each token: its experts, int64 [tokens, top], distinct, and their float32 weights."""
 
     experts: torch.Tensor
     weights: torch.Tensor
@@ -73,7 +73,7 @@ class MoeLayer:
     router: float32 [experts, hidden].
     bias: float32 [experts], added to the scores to choose experts, not to weigh them.
     up: e4m3 [experts, 2 * intermediate, hidden], gate's rows first, and its scales for 128 x 128.
-    down: e4m3 [experts, hidden, intermediate], likewise.
+    down: e4m3 [experts, hidden, intermediate], and its scales for 128 x 128.
     top: experts of a token.
     score: "softmax" or "sigmoid" of the router's logits; the weights of a token have a sum of 1.
     """

@@ -91,7 +91,7 @@ def fp8_gemm_tn(
     *,
     static_b: bool = False,
 ) -> None:
-    """Write D = A^T @ B + C: fp8_gemm_nt() with A as [K, M], B as [K, N], scales likewise."""
+    """Write D = A^T @ B + C: fp8_gemm_nt() with A, B and both scales transposed."""
     options = options_of(recipe, recipe_a, recipe_b, compiled_dims, static_b)
     _fp8_gemm("tn", a, b, d, c, options)
 

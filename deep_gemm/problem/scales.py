@@ -152,7 +152,7 @@ def _mismatch(
     got = ", ".join("none" if s is None else str(tuple(s.shape)) for s in scales)
     return ArgumentError(
         "sfa, sfb", "shapes", "scales that go together", got,
-        "vectors with vectors, 1x128 with 128x128, or 1x128 with 1x128",
+        "1x128 with 128x128, 1x128 with 1x128, or scales per tensor, row or column",
     )  # fmt: skip
 
 

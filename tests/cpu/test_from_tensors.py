@@ -295,11 +295,11 @@ REFUSALS = {
     ),
     "blocks and none": (
         {"a": (A, SFA), "b": B},
-        r"sfa, sfb: shapes must be scales that go together, got \(33, 2\), none; vectors with vect",
+        r"sfa, sfb: shapes must be scales that go together, got \(33, 2\), none; 1x128 with 128x128",
     ),
     "blocks and vector": (
         {"a": (A, SFA), "b": (B, torch.ones(N))},
-        r"sfa, sfb: shapes must be .*, got \(33, 2\), \(136,\); vectors",
+        r"sfa, sfb: shapes must be .*, got \(33, 2\), \(136,\); 1x128",
     ),
     "sfa shape": ({"a": (A, torch.ones(34)), "b": (B, ONE)}, r"sfa: shape must be .*, got \(34,\)"),
     "sfb shape": (

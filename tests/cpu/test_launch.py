@@ -12,6 +12,7 @@ import pytest
 
 from deep_gemm.errors import CudaError, UnsupportedError
 from deep_gemm.jit import driver, launch
+from deep_gemm.jit.launch import LaunchShape
 
 from .fake_driver import FakeDriver, forget_addresses
 
@@ -83,7 +84,7 @@ def test_structs_have_the_layout_of_the_bindings_own() -> None:
 def test_a_launch_hands_over_geometry_parameters_and_stream(calls: Calls) -> None:
     params = ctypes.create_string_buffer(256)
     address = ctypes.addressof(params)
-    launcher = launch.Launcher(FUNCTION, 132, 2, 384, 200000, True, address)
+    launcher = launch.Launcher(FUNCTION, LaunchShape(384, 2, 1, 200000), 132, True, address)
     launcher.launch(0)
     launcher.launch(0x77)
     launcher.launch(0x77)
@@ -101,21 +102,21 @@ def test_a_launch_hands_over_geometry_parameters_and_stream(calls: Calls) -> Non
     ("cluster", "pdl", "wanted"),
     [
         (1, False, []),
-        ((1, 1, 1), True, [(6, (1, 0, 0))]),
-        ((1, 2, 1), False, [(4, (1, 2, 1))]),
+        (1, True, [(6, (1, 0, 0))]),
+        (2, False, [(4, (2, 1, 1))]),
     ],
 )
 def test_only_attributes_that_say_something_are_passed(
-    calls: Calls, cluster: launch.Dim3, pdl: bool, wanted: list[Any]
+    calls: Calls, cluster: int, pdl: bool, wanted: list[Any]
 ) -> None:
-    launch.Launcher(FUNCTION, (4, 2, 1), cluster, 128, 0, pdl, 64).launch(0)
+    launch.Launcher(FUNCTION, LaunchShape(128, cluster), 8, pdl, 64).launch(0)
     config, attributes = calls[0][:2]
     assert attributes == wanted
-    assert (config.gridDimX, config.gridDimY, config.gridDimZ) == (4, 2, 1)
+    assert (config.gridDimX, config.gridDimY, config.gridDimZ) == (8, 1, 1)
 
 
 def test_a_cooperative_launch_says_so_and_a_grid_can_be_resized(calls: Calls) -> None:
-    launcher = launch.Launcher(FUNCTION, 132, 1, 256, 0, True, 64, cooperative=True)
+    launcher = launch.Launcher(FUNCTION, LaunchShape(256, cooperative=True), 132, True, 64)
     launcher.launch(0)
     launcher.resize(7)
     launcher.launch(0)
@@ -126,7 +127,7 @@ def test_a_cooperative_launch_says_so_and_a_grid_can_be_resized(calls: Calls) ->
 
 def test_a_refused_launch_says_what_was_launched(calls: Calls) -> None:
     calls.status = 1
-    launcher = launch.Launcher(FUNCTION, 132, 2, 384, 999999, False, 64)
+    launcher = launch.Launcher(FUNCTION, LaunchShape(384, 2, 1, 999999), 132, False, 64)
     with pytest.raises(CudaError) as caught:
         launcher.launch(0)
     assert (caught.value.call, caught.value.code) == ("cuLaunchKernelEx", 1)

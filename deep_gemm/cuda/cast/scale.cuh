@@ -85,12 +85,12 @@ __device__ __forceinline__ float scale_of(float amax, bool power_of_two) {
 // One scale for all elements of a chunk.
 struct Scale {
     float scale, reciprocal;
-    bool plain;  // quotient() serves
+    bool is_regular;  // quotient() is exact
 
     Scale() = default;
     // infinite: there are infinities to be divided.
     __device__ __forceinline__ explicit Scale(float value, bool infinite = false)
-        : scale(value), reciprocal(__frcp_rn(value)), plain(value >= 0x1p-80f && value <= 0x1p124f && !infinite) {}
+        : scale(value), reciprocal(__frcp_rn(value)), is_regular(value >= 0x1p-80f && value <= 0x1p124f && !infinite) {}
 
     __device__ __forceinline__ float value(int) const { return scale; }
     __device__ __forceinline__ float inverse(int) const { return reciprocal; }
@@ -100,13 +100,13 @@ struct Scale {
 template <int kCount>
 struct Scales {
     float scale[kCount], reciprocal[kCount];
-    bool plain;
+    bool is_regular;
 
-    __device__ __forceinline__ explicit Scales(bool infinite = false) : plain(!infinite) {}
+    __device__ __forceinline__ explicit Scales(bool infinite = false) : is_regular(!infinite) {}
     __device__ __forceinline__ void set(int i, const Scale& one) {
         scale[i] = one.scale;
         reciprocal[i] = one.reciprocal;
-        plain = plain && one.plain;
+        is_regular = is_regular && one.is_regular;
     }
     __device__ __forceinline__ float value(int i) const { return scale[i]; }
     __device__ __forceinline__ float inverse(int i) const { return reciprocal[i]; }
@@ -125,7 +125,7 @@ __device__ __forceinline__ uint32_t convert(const float (&x)[kCount], const S& s
         q[i] = quotient(x[i], scales.value(i), scales.inverse(i));
     }
     uint32_t overflows = 0;
-    if (__builtin_expect(farthest > Format::kSurely || !scales.plain, 0)) {
+    if (__builtin_expect(farthest > Format::kSurely || !scales.is_regular, 0)) {
 #pragma unroll
         for (int i = 0; i < kCount; ++i) {
             q[i] = any_quotient(x[i], scales.value(i));

@@ -20,7 +20,7 @@ struct Launch {
     bool read() {
         auto& scheduler = params.scheduler;
         auto& residue = scheduler.residue;
-        return std::scanf("%u %u %u %u %u %u %u %u %u %u %u %u", &index, &params.m, &params.n, &params.k, &scheduler.m_clusters,
+        return scanf("%u %u %u %u %u %u %u %u %u %u %u %u", &index, &params.m, &params.n, &params.k, &scheduler.m_clusters,
                           &scheduler.n_clusters, &scheduler.swizzle_width, &scheduler.raster_along_n, &residue.head, &residue.tail,
                           &residue.in_m, &grid) == 12;
     }

@@ -285,56 +285,89 @@ static Element element_at(uint64_t descriptor, bool is_mn_major, uint32_t row, u
     return ptx::get<Element>(at);
 }
 
-// The element of a fragment's first row and column that a thread holds: PTX ISA, "wgmma", "Register Fragments".
-static uint32_t first_row() { return ptx::thread / 32 * 16 + ptx::thread % 32 / 4; }
-static uint32_t first_column() { return ptx::thread % 4 * 2; }
+// 64 x N sums of one MMA, by rows. All threads of a warpgroup share them, and operands in shared memory do not change while math
+// threads run; so each is computed once.
+template <class Sum>
+struct Products {
+    using Key = std::pair<uint64_t, std::pair<uint64_t, uint64_t>>;  // CTA and N, descriptors
 
-// What an MMA adds to a thread's sums: of small integers, so that it is exact.
-template <class Element>
-static void add_products(int* sums, uint32_t count, uint64_t a, bool a_is_mn_major, uint64_t b, bool b_is_mn_major) {
-    constexpr uint32_t kDepth = 32 / sizeof(Element);
-    int rows[2][kDepth];
-    for (uint32_t k = 0; k < kDepth; ++k) {
-        for (uint32_t i = 0; i < 2; ++i) rows[i][k] = element_at<Element>(a, a_is_mn_major, first_row() + i * 8, k);
+    std::map<Key, std::vector<Sum>> by_key;
+
+    // compute(row, column) returns a sum.
+    template <class Compute>
+    const std::vector<Sum>& get(uint32_t n, uint64_t a, uint64_t b, Compute compute) {
+        std::vector<Sum>& sums = by_key[{uint64_t(ptx::rank) << 32 | n, {a, b}}];
+        if (sums.empty()) compute(sums);
+        return sums;
     }
-    for (uint32_t i = 0; i < count; i += 4) {
-        for (uint32_t j = 0; j < 2; ++j) {
-            for (uint32_t k = 0; k < kDepth; ++k) {
-                const int element = element_at<Element>(b, b_is_mn_major, i / 4 * 8 + first_column() + j, k);
-                sums[i + j] += rows[0][k] * element;
-                sums[i + j + 2] += rows[1][k] * element;
-            }
+};
+static Products<int> products;
+static Products<float> scale_products;
+
+// Where a thread's i-th element lies: PTX ISA, "wgmma", "Register Fragments".
+static uint32_t fragment_index(uint32_t i, uint32_t n) {
+    const uint32_t row = ptx::thread / 32 * 16 + ptx::thread % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + ptx::thread % 4 * 2 + i % 2;
+    return row * n + column;
+}
+
+constexpr uint32_t kMaxDepth = 32;  // elements along K of an MMA
+
+template <class Element>
+static std::vector<short> decode(uint64_t descriptor, bool is_mn_major, uint32_t rows) {
+    std::vector<short> elements(rows * kMaxDepth);
+    for (uint32_t row = 0; row < rows; ++row) {
+        for (uint32_t k = 0; k < kMaxDepth / sizeof(Element); ++k) {
+            elements[row * kMaxDepth + k] = element_at<Element>(descriptor, is_mn_major, row, k);
         }
     }
+    return elements;
 }
 
+// Sums of small integers, so that they are exact.
 template <class Accum>
-static void mma(Accum* accum, uint32_t count, uint64_t a, uint64_t b, bool accumulate, OperandLayout layout_a, OperandLayout layout_b) {
-    ptx::num_refused += a >> 62 != 1 || b >> 62 != 1;
-    int sums[128] = {};
-    const auto add = layout_a.element_bytes == 1 ? add_products<signed char> : add_products<short>;
-    add(sums, count, a, layout_a.is_mn_major, b, layout_b.is_mn_major);
-    for (uint32_t i = 0; i < count; ++i) accum[i] = (accumulate ? accum[i] : 0) + sums[i];
+static void run_mma(Accum* accum, uint32_t count, uint64_t a, uint64_t b, bool accumulate, OperandLayout layout_a, OperandLayout layout_b) {
+    const uint32_t n = count * 2;
+    const auto& sums = products.get(n, a, b, [&](std::vector<int>& computed) {
+        const auto decode_any = layout_a.element_bytes == 1 ? decode<signed char> : decode<short>;
+        const auto rows = decode_any(a, layout_a.is_mn_major, 64), columns = decode_any(b, layout_b.is_mn_major, n);
+        ptx::num_refused += a >> 62 != 1 || b >> 62 != 1;
+        computed.resize(64 * n);
+        for (uint32_t i = 0; i < 64 * n; ++i) {
+            int sum = 0;
+            for (uint32_t k = 0; k < kMaxDepth; ++k) sum += rows[i / n * kMaxDepth + k] * columns[i % n * kMaxDepth + k];
+            computed[i] = sum;
+        }
+    });
+    for (uint32_t i = 0; i < count; ++i) accum[i] = (accumulate ? accum[i] : 0) + sums[fragment_index(i, n)];
 }
 void simulate_mma(int* accum, uint32_t count, uint64_t a, uint64_t b, bool accumulate, OperandLayout layout_a, OperandLayout layout_b) {
-    mma(accum, count, a, b, accumulate, layout_a, layout_b);
+    run_mma(accum, count, a, b, accumulate, layout_a, layout_b);
 }
 void simulate_mma(float* accum, uint32_t count, uint64_t a, uint64_t b, bool accumulate, OperandLayout layout_a, OperandLayout layout_b) {
-    mma(accum, count, a, b, accumulate, layout_a, layout_b);
-}
-
-static double bf16_at(uint64_t descriptor, uint32_t row, uint32_t k) {
-    return __uint_as_float(uint32_t(element_at<uint16_t>(descriptor, false, row, k)) << 16);
+    run_mma(accum, count, a, b, accumulate, layout_a, layout_b);
 }
 
 // Rounded once.
 void simulate_scale_mma(float* accum, uint32_t count, uint64_t a, uint64_t b) {
-    for (uint32_t i = 0; i < count; ++i) {
-        const uint32_t row = first_row() + i / 2 % 2 * 8, column = i / 4 * 8 + first_column() + i % 2;
-        double sum = 0;
-        for (uint32_t k = 0; k < 16; ++k) sum += bf16_at(a, row, k) * bf16_at(b, column, k);
-        accum[i] = sum;
-    }
+    constexpr uint32_t kDepth = 16;
+    const uint32_t n = count * 2;
+    const auto decode_bf16 = [](uint64_t descriptor, uint32_t rows) {
+        std::vector<double> elements(rows * kDepth);
+        for (uint32_t i = 0; i < rows * kDepth; ++i) {
+            elements[i] = __uint_as_float(uint32_t(element_at<uint16_t>(descriptor, false, i / kDepth, i % kDepth)) << 16);
+        }
+        return elements;
+    };
+    const auto& sums = scale_products.get(n, a, b, [&](std::vector<float>& computed) {
+        const auto rows = decode_bf16(a, 64), columns = decode_bf16(b, n);
+        computed.resize(64 * n);
+        for (uint32_t i = 0; i < 64 * n; ++i) {
+            double sum = 0;
+            for (uint32_t k = 0; k < kDepth; ++k) sum += rows[i / n * kDepth + k] * columns[i % n * kDepth + k];
+            computed[i] = sum;
+        }
+    });
+    for (uint32_t i = 0; i < count; ++i) accum[i] = sums[fragment_index(i, n)];
 }
 
 // --- data -----------------------------------------------------------------------------------------
@@ -637,6 +670,7 @@ struct Simulation {
     // Split-K: partial sums are exchanged in a first pass, whose results are dropped; in the second all CTAs have them.
     void run_cluster(uint32_t cluster) {
         ptx::ctas.assign(kernel.cluster_size, {std::vector<unsigned char>(kernel.shared_bytes, 255), {}});
+        products.by_key.clear(), scale_products.by_key.clear();
         ptx::is_deferred = false;
         each_cta(cluster, [&] { kernel.produce(kernel_params); });
         ptx::is_deferred = true;
