@@ -209,7 +209,7 @@ def k_grouped_matmul(
     _check_layout(layout, is_8bit)
     if total_k is None:
         total_k = _total(x, m, w, n) if is_8bit else x.shape[0]
-    lines = _of_buffer if is_8bit else _of_columns
+    lines = _flat_as_rows if is_8bit else _columns_as_rows
     tensors = Tensors(
         lines("a", x, m, total_k), sfa, lines("b", w, n, total_k), sfb, c, out, extents
     )
@@ -235,7 +235,7 @@ def _total(x: torch.Tensor, m: int, w: torch.Tensor, n: int) -> int:
     return checks.tensor("b", w).numel() // n if n else 0
 
 
-def _of_buffer(name: str, buffer: torch.Tensor, rows: int, k: int) -> torch.Tensor:
+def _flat_as_rows(name: str, buffer: torch.Tensor, rows: int, k: int) -> torch.Tensor:
     if checks.tensor(name, buffer).numel() != rows * k:
         remedy = f"{rows} rows times the sum of the extents, {k}"
         raise ArgumentError(name, "number of elements", rows * k, buffer.numel(), remedy)
@@ -246,7 +246,7 @@ def _of_buffer(name: str, buffer: torch.Tensor, rows: int, k: int) -> torch.Tens
     return buffer.view(rows, k)
 
 
-def _of_columns(name: str, matrix: torch.Tensor, rows: int, k: int) -> torch.Tensor:
+def _columns_as_rows(name: str, matrix: torch.Tensor, rows: int, k: int) -> torch.Tensor:
     checks.matrix(name, checks.tensor(name, matrix))
     checks.shape(name, matrix, (k, rows), "the sum of the extents, and the rows of its side of D")
     return matrix.t()

@@ -83,9 +83,9 @@ class Advice:
         lines.append(_describe("weight rows", self.weight, self.dtype))
         if self.activation:
             lines.append(_describe("activation columns", self.activation, self.dtype))
-        of = "product" if self.activation else "weight"
+        what = "product" if self.activation else "weight"
         errors = ", ".join(f"{_WORDS[name]} {_percent(e)}" for name, e in self.errors.items())
-        return "\n".join([*lines, f"error of the {of}: {errors}"])
+        return "\n".join([*lines, f"error of the {what}: {errors}"])
 
 
 @torch.no_grad()
@@ -124,10 +124,10 @@ def advise(
             raise ArgumentError("activation", "shape and device", wanted, got)
     served = tuple(_RECIPES) if row.is_fp8 else ("per_tensor", "per_channel")
     errors = _errors(weight, activation, dtype, served)
-    of_weight = _range(weight, 1, row)
-    of_activation = None if activation is None else _range(activation, 0, row)
-    spread = max(of_weight.spread, of_activation.spread if of_activation else 0.0)
-    return Advice(dtype, of_weight, of_activation, errors, *_choose(spread, errors))
+    weight_range = _range(weight, 1, row)
+    activation_range = None if activation is None else _range(activation, 0, row)
+    spread = max(weight_range.spread, activation_range.spread if activation_range else 0.0)
+    return Advice(dtype, weight_range, activation_range, errors, *_choose(spread, errors))
 
 
 def _check(name: str, x: torch.Tensor) -> None:

@@ -87,10 +87,10 @@ def _stacked(problem: GemmProblem, t: Tensors) -> Iterator[Part]:
     for group, count in enumerate(counts):
         rows = max(0, min(count, problem.m))
         at = slice(0, rows)
-        sfa = _of_rows(_of_group(t.sfa, group), problem.scale_a, at)
-        sfb = _of_group(t.sfb, group)
+        sfa = _row_scales(_group_scales(t.sfa, group), problem.scale_a, at)
+        sfb = _group_scales(t.sfb, group)
         tensors = Tensors(t.a[group, at], sfa, t.b[group], sfb, None, t.d[group, at])
-        tensors = tensors._replace(epilogue=_operands_of_rows(problem, t, at))
+        tensors = tensors._replace(epilogue=_row_operands(problem, t, at))
         yield replace(problem, grouping=None, m=rows), tensors
 
 
@@ -131,27 +131,27 @@ def _checked_extents(problem: GemmProblem, t: Tensors) -> list[int]:
 def _rows(problem: GemmProblem, t: Tensors, group: int, first: int, last: int) -> Part:
     """Return the product of some rows of A with the B of a group."""
     at = slice(first, last)
-    sfa, sfb = _of_rows(t.sfa, problem.scale_a, at), _of_group(t.sfb, group)
+    sfa, sfb = _row_scales(t.sfa, problem.scale_a, at), _group_scales(t.sfb, group)
     tensors = Tensors(t.a[at], sfa, t.b[group], sfb, None, t.d[at])
-    tensors = tensors._replace(epilogue=_operands_of_rows(problem, t, at))
+    tensors = tensors._replace(epilogue=_row_operands(problem, t, at))
     return replace(problem, grouping=None, m=last - first), tensors
 
 
-def _operands_of_rows(problem: GemmProblem, t: Tensors, at: slice) -> tuple[torch.Tensor, ...]:
+def _row_operands(problem: GemmProblem, t: Tensors, at: slice) -> tuple[torch.Tensor, ...]:
     """Return the operands of further epilogue ops for some rows of D."""
     operands = [operand for op in problem.epilogue for operand in op.tensors]
     pairs = zip(operands, t.epilogue, strict=True)
     return tuple(value[at] if "m" in operand.axes else value for operand, value in pairs)
 
 
-def _of_group(scale: torch.Tensor | None, group: int) -> torch.Tensor | None:
+def _group_scales(scale: torch.Tensor | None, group: int) -> torch.Tensor | None:
     """Return the scales of one group of a stack; [] and [1] are of all."""
     if scale is None or scale.dim() == 0 or scale.shape == (1,):
         return scale
     return scale[group : group + 1] if scale.dim() == 1 else scale[group]
 
 
-def _of_rows(
+def _row_scales(
     scale: torch.Tensor | None, recipe: ScaleRecipe | None, at: slice
 ) -> torch.Tensor | None:
     """Return the scales of some rows; one for all stays as it is."""

@@ -142,7 +142,8 @@ struct CtaContext {
         return smem + uint32_t(DG_OFFSETOF(Storage, scales)) + stage * uint32_t(sizeof(typename Storage::StageScales));
     }
     __device__ __forceinline__ uint32_t store_stage(uint32_t warpgroup, uint32_t index) const {
-        return smem + uint32_t(DG_OFFSETOF(Storage, store)) + (warpgroup * Traits::kNumStoreStages + index) * uint32_t(sizeof(typename Storage::StoreStage));
+        return smem + uint32_t(DG_OFFSETOF(Storage, store)) +
+               (warpgroup * Traits::kNumStoreStages + index) * uint32_t(sizeof(typename Storage::StoreStage));
     }
     // Scales for the epilogue of the tile in flight `slot`: of m, and of n.
     __device__ __forceinline__ uint32_t epilogue_scales_m(uint32_t slot) const {

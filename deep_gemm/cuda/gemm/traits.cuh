@@ -112,8 +112,10 @@ struct GemmTraits : Config {
     static_assert(!kIs1d1d || (!C::kSwapAB && kMSlices == 1));
     static_assert(C::kStoreStageMmaN == C::kReduceMmaN || (!C::kSwapAB && kNTail == 0 && C::kStoreStageMmaN % C::kStoreBoxN == 0));
     static_assert(C::kSwapAB || (C::kReduceMmaN - C::kStoreTailN) % C::kStoreBoxN == 0);
-    static_assert(kNTail == 0 || (kNTail <= C::kReduceMmaN && (ClusterReduce::kOwners - 1) * C::kReduceMmaN <= kNHead), "a store box lies in head or tail");
-    static_assert(!(kReduceAdds || EpilogueChain::kReadsC) || kMmaTileN % C::kReduceMmaN == 0, "C would be added by two owners of a column");
+    static_assert(kNTail == 0 || (kNTail <= C::kReduceMmaN && (ClusterReduce::kOwners - 1) * C::kReduceMmaN <= kNHead),
+                  "a store box lies in head or tail");
+    static_assert(!(kReduceAdds || EpilogueChain::kReadsC) || kMmaTileN % C::kReduceMmaN == 0,
+                  "C would be added by two owners of a column");
     static_assert(!kReduceAdds || sizeof(Out) == 4);
     static_assert(C::kHalfN == 0 || (kIs1d1d && C::kSplitK == 1 && C::kStoreTailN == 0 && C::kHalfN % C::kStoreBoxN == 0));
 };

@@ -15,8 +15,10 @@ struct MainloopBase {
     using Tile = typename Traits::Tile;
     using Storage = SharedStorage<Traits>;
     static constexpr uint32_t kSlices = Traits::kMSlices, kAccums = Traits::kSliceAccums;
-    static constexpr uint32_t kMmaStageBytesA = sizeof(typename Conditional<Traits::kSwapAB, typename Storage::B, typename Storage::A>::Type);
-    static constexpr uint32_t kMmaStageBytesB = sizeof(typename Conditional<Traits::kSwapAB, typename Storage::A, typename Storage::B>::Type);
+    static constexpr uint32_t kMmaStageBytesA =
+        sizeof(typename Conditional<Traits::kSwapAB, typename Storage::B, typename Storage::A>::Type);
+    static constexpr uint32_t kMmaStageBytesB =
+        sizeof(typename Conditional<Traits::kSwapAB, typename Storage::A, typename Storage::B>::Type);
 
     const CtaContext<Traits>& cta;
     uint32_t thread, lane;
