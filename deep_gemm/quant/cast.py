@@ -28,8 +28,6 @@ Common arguments
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 
 from .. import dtypes
@@ -156,9 +154,11 @@ def cast_to_fp8(
     check_scale(sf, x.shape, recipe)
     if sf.device != x.device:
         raise ArgumentError("scale", "device", x.device, sf.device)
-    if x.numel() and (kernels := _kernels(x, recipe, given=True)):
+    if x.numel() and _has_kernel(x, recipe, precomputed=True):
+        from ..kernels import cast as kernels
+
         q = torch.empty(x.shape, dtype=dtype, device=x.device)
-        if not kernels.cast(x, q, sf, recipe, given=True, counted=overflow == "error"):
+        if not kernels.cast(x, q, sf, recipe, precomputed=True, counted=overflow == "error"):
             return q
     return torch_cast.cast_given(x, sf, recipe, dtype, overflow)
 
@@ -206,7 +206,9 @@ def cast_blocks(
     sf = _empty_scales(x, recipe, scale_layout)
     if x.numel() == 0:
         return torch.empty(x.shape, dtype=dtype, device=x.device), sf.fill_(1)
-    if kernels := _kernels(x, recipe):
+    if _has_kernel(x, recipe):
+        from ..kernels import cast as kernels
+
         q = torch.empty(x.shape, dtype=dtype, device=x.device)
         counted = overflow == "error"
         if not kernels.cast(x, q, sf, recipe, power_of_two=use_ue8m0, counted=counted):
@@ -216,13 +218,13 @@ def cast_blocks(
     return q, sf.copy_(computed)
 
 
-def _kernels(x: torch.Tensor, recipe: ScaleRecipe, given: bool = False) -> ModuleType | None:
-    """Return the module that casts x by a kernel, or None where torch operations have to."""
+def _has_kernel(x: torch.Tensor, recipe: ScaleRecipe, precomputed: bool = False) -> bool:
+    """Say whether a kernel casts x, with the caller's scales if they are precomputed."""
     if not x.is_cuda:
-        return None
-    from ..kernels import cast
+        return False
+    from ..kernels import cast as kernels
 
-    return cast if cast.serves(x, recipe, given) else None
+    return kernels.serves(x, recipe, precomputed)
 
 
 def _empty_scales(x: torch.Tensor, recipe: ScaleRecipe, layout: str) -> torch.Tensor:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deep_gemm.config import GemmConfig, StoreConfig, TileConfig, candidates
+from deep_gemm.config import GemmConfig, StoreConfig, TileConfig
 
-from .config_kit import H200, VARIANTS
-
-CANDIDATES = candidates(H200)
-BY_VARIANT = {name: candidates(H200, variant) for name, variant in VARIANTS.items()}
-ALL = [config for configs in BY_VARIANT.values() for config in configs]
+from .config_kit import VARIANTS
 
 GOOD = GemmConfig(TileConfig(128, 128, 2), 2, 1, 5, StoreConfig(64, 128, 1))
 SPLIT_K = GemmConfig(TileConfig(64, 96, 1), 2, 1, 8, StoreConfig(16, 48, 1), split_k=2)

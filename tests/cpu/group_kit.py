@@ -1,4 +1,4 @@
-"""What device tensors of groups mean, written apart from the kernels, and random ones."""
+"""What grouped layouts mean, written apart from the kernels, and random ones."""
 
 from __future__ import annotations
 
@@ -6,141 +6,153 @@ import random
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from deep_gemm.problem import GROUPINGS, GroupKind
+from deep_gemm.problem import GroupKind
 
-LARGEST = (1 << 31) - 1
+INT_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
 class Case:
-    """A launch: a tile's tokens, CTAs of a cluster along them, and what the device tensor says."""
+    """A launch of a grouped product, as far as its tile scheduler goes.
 
-    kind: str
-    tile: int
-    sharers: int
-    swapped: bool
-    weights: int  # clusters along them
-    band: int
-    band_on_m: bool
+    n_clusters: clusters of tiles along N. swizzle_width, along_n: of the raster.
+    grid: clusters of CTAs. layout: the words of the grouped layout.
+    """
+
+    kind: GroupKind
+    block_m: int
+    cluster_m: int
+    n_clusters: int
+    swizzle_width: int
+    along_n: bool
     grid: int
-    groups: int
-    rows: int
+    num_groups: int
+    m: int
     alignment: int
-    clears: bool
-    of: tuple[int, ...]
+    zero_fill: bool
+    layout: tuple[int, ...]
 
     def line(self) -> str:
-        """Return the case as the program reads it; clusters along tokens are of no use to it."""
-        along = (self.weights, 77) if self.tile.swap_ab else (77, self.weights)
-        walk = *along, self.band, int(self.band_on_m), self.grid
-        groups = self.groups, self.rows, self.alignment, int(self.clears), len(self.of), *self.of
-        shape = GROUPINGS.index(self.kind), self.tile, self.sharers, int(self.tile.swap_ab)
-        return " ".join(map(str, (*shape, *walk, *groups)))
+        """Return the case as host/group_tiles.cpp reads it."""
+        shape = list(GroupKind).index(self.kind), self.block_m, self.cluster_m
+        order = self.n_clusters, self.swizzle_width, int(self.along_n), self.grid
+        groups = self.num_groups, self.m, self.alignment, int(self.zero_fill)
+        return " ".join(map(str, (*shape, *order, *groups, len(self.layout), *self.layout)))
 
 
 class Rows(NamedTuple):
-    """Of a group: rows of D to be stored, and those of A that are multiplied."""
+    """Rows of a group: those of D that are stored, and those of A that are multiplied."""
 
     stored: set[int]
     multiplied: set[int]
 
 
-# --- what device tensors mean -------------------------------------------------------------------
+# --- what grouped layouts mean --------------------------------------------------------------------
 
 
 def meaning(case: Case) -> dict[int, Rows]:
     """Return the rows of every group that has any."""
-    of_kind = {"labels": labelled, "offsets": between, "masked": counted}
-    if case.kind in of_kind:
-        return of_kind[case.kind](case)
-    every = set(range(case.rows))
-    having = [
-        i
-        for i in range(case.groups)
-        if case.kind is not GroupKind.ALONG_K or case.of[i] > 0 or case.clears
+    by_kind = {
+        GroupKind.LABELS: _labelled,
+        GroupKind.OFFSETS: _between_offsets,
+        GroupKind.MASKED: _unmasked,
+    }
+    if case.kind in by_kind:
+        return by_kind[case.kind](case)
+    rows = set(range(case.m))
+    along_k = case.kind is GroupKind.ALONG_K
+    groups = [
+        i for i in range(case.num_groups) if not along_k or case.layout[i] > 0 or case.zero_fill
     ]
-    return {i: Rows(every, every) for i in having} if every else {}
+    return {i: Rows(rows, rows) for i in groups} if rows else {}
 
 
-def labelled(case: Case) -> dict[int, Rows]:
+def _labelled(case: Case) -> dict[int, Rows]:
     found: dict[int, Rows] = {}
-    for start in range(0, case.rows, case.alignment):
-        label = case.of[start]
-        if not 0 <= label < case.groups:
+    for start in range(0, case.m, case.alignment):
+        label = case.layout[start]
+        if not 0 <= label < case.num_groups:
             continue
         rows = found.setdefault(label, Rows(set(), set()))
-        for row in range(start, min(start + case.alignment, case.rows)):
+        for row in range(start, min(start + case.alignment, case.m)):
             rows.stored.add(row)
-            if case.of[row // 64 * 64] >= 0:
+            if case.layout[row // 64 * 64] >= 0:
                 rows.multiplied.add(row)
     return found
 
 
-def between(case: Case) -> dict[int, Rows]:
+def _between_offsets(case: Case) -> dict[int, Rows]:
     found = {}
     begin = 0
-    for group, end in enumerate(case.of):
+    for group, end in enumerate(case.layout):
         if end > begin:
-            behind = up(end, case.alignment) if case.clears else end
-            stored = set(range(begin, min(behind, case.rows)))
-            found[group] = Rows(stored, set(range(begin, min(end, case.rows))))
-        begin = up(max(end, 0), case.alignment)
+            store_end = round_up(end, case.alignment) if case.zero_fill else end
+            stored = set(range(begin, min(store_end, case.m)))
+            found[group] = Rows(stored, set(range(begin, min(end, case.m))))
+        begin = round_up(max(end, 0), case.alignment)
     return {group: rows for group, rows in found.items() if rows.stored}
 
 
-def counted(case: Case) -> dict[int, Rows]:
-    counts = [max(0, min(count, case.rows)) for count in case.of]
+def _unmasked(case: Case) -> dict[int, Rows]:
+    counts = [max(0, min(count, case.m)) for count in case.layout]
     rows = [set(range(count)) for count in counts]
-    return {group: Rows(of, of) for group, of in enumerate(rows) if of}
+    return {group: Rows(valid, valid) for group, valid in enumerate(rows) if valid}
 
 
-def up(x: int, y: int) -> int:
+def round_up(x: int, y: int) -> int:
     return -(-x // y) * y
 
 
-# --- random cases -------------------------------------------------------------------------------
+# --- random layouts -------------------------------------------------------------------------------
 
 
-def of_labels(chance: random.Random, case: dict[str, Any]) -> tuple[int, ...]:
-    """Labels of blocks in any order, some of none, and padding at the end of some."""
+def random_labels(chance: random.Random, case: dict[str, Any]) -> tuple[int, ...]:
+    """Labels of blocks in any order; some have no group, and some end with padding."""
     found: list[int] = []
-    few = [-1, LARGEST, case["groups"], *range(case["groups"])]
-    while len(found) < case["rows"]:
-        group = chance.choice(few if chance.random() < 0.3 else range(case["groups"]))
+    unusual = [-1, INT_MAX, case["num_groups"], *range(case["num_groups"])]
+    while len(found) < case["m"]:
+        group = chance.choice(unusual if chance.random() < 0.3 else range(case["num_groups"]))
         if found and chance.random() < 0.4:
             group = found[-case["alignment"]]
-        tokens = chance.choice([case["alignment"], chance.randint(1, case["alignment"])])
-        found += [group] * tokens + [-1] * (case["alignment"] - tokens)
-    return tuple(found[: case["rows"]])
+        rows = chance.choice([case["alignment"], chance.randint(1, case["alignment"])])
+        found += [group] * rows + [-1] * (case["alignment"] - rows)
+    return tuple(found[: case["m"]])
 
 
-def of_offsets(chance: random.Random, case: dict[str, Any]) -> tuple[int, ...]:
-    """Ends in order, some before the group's begin, some beyond all rows."""
+def random_offsets(chance: random.Random, case: dict[str, Any]) -> tuple[int, ...]:
+    """Ends in order, some before the group's begin, some beyond M."""
     found, begin = [], 0
-    for _ in range(case["groups"]):
-        room = max(1, 2 * case["rows"] // case["groups"])
-        end = begin + chance.choice([0, 0, 1, chance.randint(0, room), chance.randint(0, room)])
+    for _ in range(case["num_groups"]):
+        most = max(1, 2 * case["m"] // case["num_groups"])
+        end = begin + chance.choice([0, 0, 1, chance.randint(0, most), chance.randint(0, most)])
         end = chance.choice([end] * 12 + [0, -3, begin - 1, begin // 2])
         found.append(end)
-        begin = up(max(end, 0), case["alignment"])
+        begin = round_up(max(end, 0), case["alignment"])
     if chance.random() < 0.1:
-        found[chance.randrange(len(found)) :] = [LARGEST]
-        found += [chance.choice([0, 5, LARGEST])] * (case["groups"] - len(found))
+        found[chance.randrange(len(found)) :] = [INT_MAX]
+        found += [chance.choice([0, 5, INT_MAX])] * (case["num_groups"] - len(found))
     return tuple(found)
 
 
-def of_counts(chance: random.Random, case: dict[str, Any]) -> tuple[int, ...]:
-    rows = case["rows"]
-    odd = [0, 0, 1, rows, rows + 1, LARGEST, -1, -LARGEST]
+def random_counts(chance: random.Random, case: dict[str, Any]) -> tuple[int, ...]:
+    m = case["m"]
+    unusual = [0, 0, 1, m, m + 1, INT_MAX, -1, -INT_MAX]
     return tuple(
-        chance.choice(odd) if chance.random() < 0.5 else chance.randint(0, rows)
-        for _ in range(case["groups"])
+        chance.choice(unusual) if chance.random() < 0.5 else chance.randint(0, m)
+        for _ in range(case["num_groups"])
     )
 
 
-def of_extents(chance: random.Random, case: dict[str, Any]) -> tuple[int, ...]:
+def random_extents(chance: random.Random, case: dict[str, Any]) -> tuple[int, ...]:
     extents = [0, 0, 1, 16, 127, 128, 129, 256, -5]
-    return tuple(chance.choice([*extents, chance.randint(0, 2000)]) for _ in range(case["groups"]))
+    return tuple(
+        chance.choice([*extents, chance.randint(0, 2000)]) for _ in range(case["num_groups"])
+    )
 
 
-FILL = {"labels": of_labels, "offsets": of_offsets, "masked": of_counts, "k": of_extents}
+RANDOM_LAYOUTS = {
+    GroupKind.LABELS: random_labels,
+    GroupKind.OFFSETS: random_offsets,
+    GroupKind.MASKED: random_counts,
+    GroupKind.ALONG_K: random_extents,
+}

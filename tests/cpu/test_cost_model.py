@@ -13,8 +13,7 @@ from deep_gemm.config.candidates import is_applicable
 from deep_gemm.config.cost_model import config_cost, estimate
 from deep_gemm.problem import GemmProblem, GroupKind, Mainloop, Major
 
-from .config_cases import BY_VARIANT, CANDIDATES
-from .config_kit import H200, VARIANTS, config_of, sized
+from .config_kit import BY_VARIANT, CANDIDATES, H200, VARIANTS, config_of, sized
 
 # A variant and one of its candidates.
 variants = st.sampled_from([(name, one) for name, found in BY_VARIANT.items() for one in found])

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from deep_gemm.config import StoreConfig, TileConfig, forced, select, violations
-from deep_gemm.errors import UnsupportedError
+from deep_gemm.config import StoreConfig, TileConfig, violations
 
 from .config_cases import (
-    ALL,
     GOOD,
     INTEGER,
     MN_MAJOR,
@@ -21,7 +19,7 @@ from .config_cases import (
     TWO_CTAS,
     UNEVEN,
 )
-from .config_kit import H200, VARIANTS, config_of, sized
+from .config_kit import EVERY, H200, VARIANTS
 
 
 def swap_ab(block_m: int, block_n: int = 64) -> TileConfig:
@@ -143,10 +141,4 @@ def test_counts_of_zero_are_refused(change, said):
 )
 def test_more_than_the_candidates_can_be_built(config):
     assert not violations(config, H200)
-    assert config not in ALL
-
-
-def test_a_forced_configuration_that_a_variant_cannot_be_built_with_is_refused():
-    two_slices = config_of(256, 128)
-    with forced(two_slices), pytest.raises(UnsupportedError, match="several slices"):
-        select(sized("1d1d", 512, 576, 7168), H200)
+    assert config not in EVERY

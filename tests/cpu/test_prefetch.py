@@ -10,8 +10,7 @@ from deep_gemm.config.cost_model import estimate
 from deep_gemm.config.prefetch import early_k_blocks
 from deep_gemm.problem import GemmProblem
 
-from .config_cases import BY_VARIANT, CANDIDATES
-from .config_kit import H200, sized
+from .config_kit import BY_VARIANT, CANDIDATES, H200, sized
 
 configs = st.sampled_from(CANDIDATES)
 # A variant and one of its candidates.

@@ -14,7 +14,7 @@ from deep_gemm.problem import GemmProblem
 from .config_kit import EVERY, VARIANTS, config_of, sized
 
 extents = st.integers(1, 20000)
-WIDE_1D1D = config_of(128, 128, variant=VARIANTS["1d1d"])  # with MMAs of half its columns
+HALF_TILES = config_of(128, 128, variant=VARIANTS["1d1d"])  # has MMAs for half of BLOCK_N
 
 
 @given(extents, extents, st.integers(1, 132), st.sampled_from(EVERY))
@@ -57,12 +57,12 @@ def test_residue_tiles_are_half_tiles_of_the_last_row_or_column(m, n, resident, 
     ],
 )
 def test_residue_tiles_of_weight_gradients(m, n, resident, residue):
-    assert raster(sized("1d1d", m, n, 4096), WIDE_1D1D, resident).residue == residue
+    assert raster(sized("1d1d", m, n, 4096), HALF_TILES, resident).residue == residue
 
 
 def test_no_cluster_has_half_tiles_beside_whole_ones():
-    problem, shared = sized("1d1d", 7168, 2112, 4096), replace(WIDE_1D1D, cluster_m=2)
+    problem, shared = sized("1d1d", 7168, 2112, 4096), replace(HALF_TILES, cluster_m=2)
     assert raster(problem, shared, 66).residue == ResidueTiles(14, 14, False)
-    assert raster(problem, replace(WIDE_1D1D, cluster_n=2), 66).residue == ResidueTiles()
+    assert raster(problem, replace(HALF_TILES, cluster_n=2), 66).residue == ResidueTiles()
     promoted = config_of(128, 128, variant=VARIANTS["promoted_fp32"])
     assert raster(problem, promoted, 132).residue == ResidueTiles()

@@ -7,8 +7,8 @@ from dataclasses import replace
 from deep_gemm.config import TileConfig
 from deep_gemm.config.registers import accumulators, budgets, num_partials
 
-from .config_cases import BY_VARIANT, GOOD, SCALED_1D1D, SWAP_AB, TWO_CTAS, each_variant
-from .config_kit import VARIANTS
+from .config_cases import GOOD, SCALED_1D1D, SWAP_AB, TWO_CTAS, each_variant
+from .config_kit import BY_VARIANT, VARIANTS
 
 SM_REGISTERS = 65536
 

@@ -10,8 +10,8 @@ from deep_gemm.config.legality import MAX_STAGES
 from deep_gemm.config.shared_storage import shared_storage
 from deep_gemm.problem import Mainloop, Major
 
-from .config_cases import BY_VARIANT, each_variant
-from .config_kit import H200, VARIANTS
+from .config_cases import each_variant
+from .config_kit import BY_VARIANT, H200, VARIANTS
 
 
 @each_variant

@@ -1,4 +1,4 @@
-"""Kernels of groups compiled as host C++, on a simulated cluster, as in test_simulated.py.
+"""Grouped kernels compiled as host C++, on a simulated cluster, as in test_simulated.py.
 
 Every row of D must have the very bits of its group's product, become zeros, or stay as it was, as
 group_kit says.
@@ -7,45 +7,44 @@ group_kit says.
 from __future__ import annotations
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
 
-from deep_gemm.config import GemmConfig
+from deep_gemm.config import GemmConfig, violations
 from deep_gemm.config.legality import problem_conflicts
 from deep_gemm.config.raster import raster
 from deep_gemm.dtypes import FP32
-from deep_gemm.kernels.gemm_sm90 import GemmParams, Operands, fill_groups, fill_params
+from deep_gemm.kernels.gemm_sm90 import GemmLayout, fill_groups, fill_params, spec
 from deep_gemm.problem import CMode, GemmProblem, Grouping, GroupKind, Major
 
 from .config_kit import H200, TEMPLATES, config_of
-from .group_kit import Case, meaning, up
-from .host_kit import cases_of, compile_host, launch_numbers, map_numbers
+from .group_kit import Case, meaning, round_up
+from .host_kit import launch_words, map_words, simulator
 
-P, S = {"ping_pong": True}, {"swapped": True}
-# Of a kind and a form: tiles as config_of takes them, and what else it takes.
+PP, SWAP = {"ping_pong": True}, {"swap_ab": True}
+# Of a kind of groups and a variant: (BLOCK_M, BLOCK_N, split_k, cluster_m, cluster_n), and options.
 TILES = {
-    ("labels", "block"): (
+    (GroupKind.LABELS, "1d2d"): (
         (64, 128),
         (128, 136),
         (128, 64, 1, 2, 1),
         (64, 64, 2),
-        (64, 32, 1, 1, 1, S),
-        (128, 16, 2, 1, 1, S),
+        (32, 64, 1, 1, 1, SWAP),
+        (16, 128, 2, 1, 1, SWAP),
     ),
-    ("labels", "rows"): ((128, 128), (64, 96), (128, 96, 1, 2, 1)),
-    ("labels", "unit_fp32"): ((128, 64), (64, 64, 1, 1, 2)),
-    ("labels", "bf16"): (
+    (GroupKind.LABELS, "1d1d"): ((128, 128), (64, 96), (128, 96, 1, 2, 1)),
+    (GroupKind.LABELS, "promoted_fp32"): ((128, 64), (64, 64, 1, 1, 2)),
+    (GroupKind.LABELS, "bf16"): (
         (128, 128, 1, 2, 1),
-        (128, 128, 1, 1, 1, P),
-        (128, 96, 1, 2, 1, P),
-        (64, 192, 1, 2, 1, P),
-        (64, 32, 1, 1, 2, S),
+        (128, 128, 1, 1, 1, PP),
+        (128, 96, 1, 2, 1, PP),
+        (64, 192, 1, 2, 1, PP),
+        (32, 64, 1, 2, 1, SWAP),
     ),
-    ("labels", "fast_scaled"): ((128, 96, 1, 1, 1, P), (64, 96)),
-    ("offsets", "block"): (
+    (GroupKind.LABELS, "fast_scaled"): ((128, 96, 1, 1, 1, PP), (64, 96)),
+    (GroupKind.OFFSETS, "1d2d"): (
         (64, 136),
         (128, 144),
         (192, 96),
@@ -53,94 +52,111 @@ TILES = {
         (128, 64, 1, 2, 1),
         (128, 128, 1, 1, 2),
         (64, 64, 3),
-        (64, 24, 1, 1, 1, S),
-        (64, 32, 4, 1, 1, S),
-        (128, 16, 1, 1, 1, S),
-        (64, 32, 2, 1, 2, S),
+        (24, 64, 1, 1, 1, SWAP),
+        (32, 64, 4, 1, 1, SWAP),
+        (16, 128, 1, 1, 1, SWAP),
+        (32, 64, 2, 2, 1, SWAP),
     ),
-    ("offsets", "rows"): ((128, 104), (128, 96, 1, 1, 2), (64, 72, 5)),
-    ("offsets", "bf16"): (
+    (GroupKind.OFFSETS, "1d1d"): ((128, 104), (128, 96, 1, 1, 2), (64, 72, 5)),
+    (GroupKind.OFFSETS, "bf16"): (
         (256, 112),
         (128, 208, 1, 1, 2),
         (64, 128, 2, 2, 1),
-        (128, 160, 1, 1, 1, P),
-        (64, 256, 1, 1, 2, P),
+        (128, 160, 1, 1, 1, PP),
+        (64, 256, 1, 1, 2, PP),
     ),
-    ("offsets", "bf16_b_turned"): ((128, 256, 1, 2, 1), (64, 16, 1, 1, 1, S)),
-    ("offsets", "unit_fp32"): ((64, 80),),
-    ("offsets", "int8_scaled_fp32"): ((256, 64), (64, 32, 2)),
-    ("offsets", "fast_scaled"): ((64, 72, 5), (128, 128, 1, 2, 1, P)),
-    ("masked", "block"): (
+    (GroupKind.OFFSETS, "bf16_b_mn"): ((128, 256, 1, 2, 1), (16, 64, 1, 1, 1, SWAP)),
+    (GroupKind.OFFSETS, "promoted_fp32"): ((64, 80),),
+    (GroupKind.OFFSETS, "int8_scaled_fp32"): ((256, 64), (64, 32, 2)),
+    (GroupKind.OFFSETS, "fast_scaled"): ((64, 72, 5), (128, 128, 1, 2, 1, PP)),
+    (GroupKind.MASKED, "1d2d"): (
         (64, 128),
         (128, 136),
         (192, 96),
         (256, 128, 1, 2, 1),
-        (64, 8, 1, 1, 1, S),
-        (64, 32, 2, 1, 2, S),
+        (8, 64, 1, 1, 1, SWAP),
+        (32, 64, 2, 2, 1, SWAP),
     ),
-    ("masked", "rows"): ((128, 128), (64, 128, 1, 1, 2)),
-    ("masked", "bf16"): ((64, 128, 4), (64, 16, 1, 1, 1, S), (128, 128, 1, 2, 1, P)),
-    ("masked", "unit_scaled"): ((128, 64, 1, 2, 1),),
-    ("batched", "block"): ((128, 128, 1, 2, 1), (64, 16, 4, 1, 1, S)),
-    ("batched", "rows"): ((128, 128), (64, 72)),
-    ("batched", "int8"): ((128, 64, 2),),
-    ("batched", "bf16_turned"): ((256, 128, 1, 1, 2), (128, 192, 1, 1, 1, P)),
-    ("k", "rows_fp32"): ((128, 128), (64, 96), (128, 96, 1, 1, 2), (64, 64, 2)),
-    ("k", "rows_fp32_reduce"): ((128, 128), (128, 96, 1, 2, 1)),
-    ("k", "bf16_turned_fp32"): ((256, 112), (64, 128, 2), (128, 128, 1, 2, 1, P)),
-    ("k", "bf16_turned_fp32_reduce"): ((128, 128, 1, 1, 2), (128, 192, 1, 1, 1, P)),
+    (GroupKind.MASKED, "1d1d"): ((128, 128), (64, 128, 1, 1, 2)),
+    (GroupKind.MASKED, "bf16"): (
+        (64, 128, 4),
+        (16, 64, 1, 1, 1, SWAP),
+        (128, 128, 1, 2, 1, PP),
+    ),
+    (GroupKind.MASKED, "promoted_scaled"): ((128, 64, 1, 2, 1),),
+    (GroupKind.BATCHED, "1d2d"): ((128, 128, 1, 2, 1), (16, 64, 4, 1, 1, SWAP)),
+    (GroupKind.BATCHED, "1d1d"): ((128, 128), (64, 72)),
+    (GroupKind.BATCHED, "int8"): ((128, 64, 2),),
+    (GroupKind.BATCHED, "bf16_mn"): ((256, 128, 1, 1, 2), (128, 192, 1, 1, 1, PP)),
+    (GroupKind.ALONG_K, "1d1d_fp32"): (
+        (128, 128),
+        (64, 96),
+        (128, 96, 1, 1, 2),
+        (64, 64, 2),
+    ),
+    (GroupKind.ALONG_K, "1d1d_fp32_reduce"): ((128, 128), (128, 96, 1, 2, 1)),
+    (GroupKind.ALONG_K, "bf16_mn_fp32"): (
+        (256, 112),
+        (64, 128, 2),
+        (128, 128, 1, 2, 1, PP),
+    ),
+    (GroupKind.ALONG_K, "bf16_mn_fp32_reduce"): (
+        (128, 128, 1, 1, 2),
+        (128, 192, 1, 1, 1, PP),
+    ),
 }
-PLAIN = replace(TEMPLATES["bf16_turned_fp32_read"], c_mode=CMode.NONE)
-OWN = {
-    "unit_scaled": replace(TEMPLATES["unit_scaled_read"], c_mode=CMode.NONE),
-    "bf16_turned": replace(PLAIN, d_dtype=TEMPLATES["bf16"].d_dtype),
-    "rows_fp32": replace(TEMPLATES["rows"], d_dtype=FP32),
-    "bf16_turned_fp32": PLAIN,
-    "bf16_turned_fp32_reduce": replace(PLAIN, c_mode=CMode.REDUCE),
+MN_FP32 = replace(TEMPLATES["bf16_mn_fp32_read"], c_mode=CMode.NONE)
+FURTHER_TEMPLATES = {
+    "promoted_scaled": replace(TEMPLATES["promoted_scaled_read"], c_mode=CMode.NONE),
+    "bf16_mn": replace(MN_FP32, d_dtype=TEMPLATES["bf16"].d_dtype),
+    "1d1d_fp32": replace(TEMPLATES["1d1d"], d_dtype=FP32),
+    "bf16_mn_fp32": MN_FP32,
+    "bf16_mn_fp32_reduce": replace(MN_FP32, c_mode=CMode.REDUCE),
 }
-SLOTS = 3  # clusters at once, as far as the order of tiles goes
+RESIDENT = 3  # clusters at a time, to the raster
+NUM_LAUNCHES = 3  # of a kernel
 
 
 @dataclass(frozen=True)
-class Simulated:
-    """A kernel of a form of grouped problem."""
+class GroupedKernel:
+    """A configuration of a grouped variant, and its problems without extents."""
 
     template: GemmProblem
     config: GemmConfig
-    kind: str
+    kind: GroupKind
 
 
-def simulated_of(kind: str, form: str, tile: tuple) -> Simulated:
-    template = replace({**TEMPLATES, **OWN}[form], grouping=Grouping(kind, 1))
-    shape, rest = tile, {}
+def kernel_of(kind: GroupKind, name: str, tile: tuple) -> GroupedKernel:
+    template = replace({**TEMPLATES, **FURTHER_TEMPLATES}[name], grouping=Grouping(kind, 1))
+    shape, options = tile, {}
     if isinstance(tile[-1], dict):
-        *shape, rest = tile
-    config = config_of(*shape, form=template.form, **rest)
+        *shape, options = tile
+    config = config_of(*shape, variant=template.variant, **options)
     assert not violations(config, H200), (config.name, violations(config, H200))
-    return Simulated(template, config, kind)
+    return GroupedKernel(template, config, kind)
 
 
-EVERY = [simulated_of(*of, tile) for of, tiles in TILES.items() for tile in tiles]
-HALVES = EVERY[::2], EVERY[1::2]  # each a program, compiled at the same time
-SHAPES = 3
+KERNELS = [kernel_of(*key, tile) for key, tiles in TILES.items() for tile in tiles]
 
 
-# --- problems -----------------------------------------------------------------------------------
+# --- problems -------------------------------------------------------------------------------------
 
 
-def labels_of(one: Simulated, chance: random.Random, alignment: int, groups: int) -> list[int]:
-    """Blocks of every group, and of none; ended by padding, of which some is half a block."""
-    config = one.config
+def labels_of(
+    kernel: GroupedKernel, chance: random.Random, alignment: int, num_groups: int
+) -> list[int]:
+    """Blocks of every group, and of none; they end with padding, of which some is half a block."""
+    config = kernel.config
     found: list[int] = []
-    sharers = config.cluster_n if config.tile.swap_ab else config.cluster_m
-    # Here a CTA keeps the sums, or scales, of one tile: those of a cluster are then of one group.
-    alone = config.split_k > 1 or config.variant.scaled
-    blocks = max(1, config.tokens * sharers // alignment) if alone else 1
+    # Here a CTA has room for the sums, or scales, of one tile: a cluster's blocks have one group.
+    is_single = config.split_k > 1 or config.variant.has_epilogue_scales
+    cluster_rows = config.tile.block_m * config.cluster_m
+    blocks = max(1, cluster_rows // alignment) if is_single else 1
     for _ in range(-(-5 // blocks)):
-        group = chance.choice([-1, groups, *range(groups), *range(groups)])
+        group = chance.choice([-1, num_groups, *range(num_groups), *range(num_groups)])
         for _ in range(blocks):
-            tokens = chance.choice([1, alignment // 2, alignment // 2 - 5, alignment])
-            found += [group] * tokens + [-1] * (alignment - tokens)
+            rows = chance.choice([1, alignment // 2, alignment // 2 - 5, alignment])
+            found += [group] * rows + [-1] * (alignment - rows)
     return found[: len(found) - chance.choice([0, 1, alignment // 2, alignment // 2 + 7])]
 
 
@@ -148,179 +164,170 @@ def ends_of(chance: random.Random, alignment: int, most: int) -> list[int]:
     found, begin = [], 0
     for _ in range(4):
         found.append(begin + chance.choice([0, 1, most // 4, chance.randint(1, most)]))
-        begin = up(found[-1], alignment)
+        begin = round_up(found[-1], alignment)
     return found
 
 
-def case_of(one: Simulated, variant: int, chance: random.Random) -> Case:
+def case_of(kernel: GroupedKernel, index: int, chance: random.Random) -> Case:
     """Return groups of the kind for a kernel: few, and of a few tiles."""
-    config, kind = one.config, one.kind
-    sharers = config.cluster_n if config.tile.swap_ab else config.cluster_m
-    together = config.tokens * sharers
-    groups, rows, of = chance.choice([2, 3]), chance.randint(1, together + 9), []
+    config, kind, block_m = kernel.config, kernel.kind, kernel.config.tile.block_m
+    cluster_rows = block_m * config.cluster_m
+    num_groups, m, layout = chance.choice([2, 3]), chance.randint(1, cluster_rows + 9), []
     alignment = chance.choice([1, 8, 64, 100, 128])
     if kind is GroupKind.LABELS:
-        alignment = 128 if config.tokens > 64 or variant else 64
-        of = labels_of(one, chance, alignment, groups)
-        rows = len(of)
+        alignment = 128 if block_m > 64 or index else 64
+        layout = labels_of(kernel, chance, alignment, num_groups)
+        m = len(layout)
     elif kind is GroupKind.OFFSETS:
-        groups = 4
-        of = ends_of(chance, alignment, together + 9)
-        rows = max(1, of[-1] + chance.choice([-7, 0, 3, 70]))
+        num_groups = 4
+        layout = ends_of(chance, alignment, cluster_rows + 9)
+        m = max(1, layout[-1] + chance.choice([-7, 0, 3, 70]))
     elif kind is GroupKind.MASKED:
-        counts = [0, -1, 1, rows // 2, rows, rows + 3]
-        of = [chance.choice(counts) for _ in range(groups)]
+        counts = [0, -1, 1, m // 2, m, m + 3]
+        layout = [chance.choice(counts) for _ in range(num_groups)]
     elif kind is GroupKind.ALONG_K:
-        groups = 4
+        num_groups = 4
         step = 16 if config.variant.a.bytes == 1 else chance.choice([1, 8])
-        most = config.variant.block_k * min(2, config.num_stages // config.tile.at_once)
-        of = [step * chance.randint(0, most // step) for _ in range(groups)]
-        of[variant] = 0
+        most = config.variant.block_k * min(2, config.num_stages // config.tile.tiles_in_flight)
+        layout = [step * chance.randint(0, most // step) for _ in range(num_groups)]
+        layout[index] = 0
+    zero_fill = chance.random() < 0.5 if kind is not GroupKind.ALONG_K else None
     return Case(
         kind=kind,
-        tile=config.tokens,
-        sharers=sharers,
-        swapped=config.tile.swap_ab,
-        weights=1 + (variant > 0),
-        band=1,
-        band_on_m=False,
+        block_m=block_m,
+        cluster_m=config.cluster_m,
+        n_clusters=1 + (index > 0),
+        swizzle_width=1,
+        along_n=False,
         grid=1,
-        groups=groups,
-        rows=rows,
+        num_groups=num_groups,
+        m=m,
         alignment=alignment,
-        clears=chance.random() < 0.5
-        if kind is not GroupKind.ALONG_K
-        else config.variant.c_mode is CMode.NONE,
-        of=tuple(of),
+        zero_fill=not config.variant.adds_c if zero_fill is None else zero_fill,
+        layout=tuple(layout),
     )
 
 
 STAYS, COMPUTED, ZEROS = range(3)
 
 
+def is_stacked_d(kind: GroupKind) -> bool:
+    return kind.is_stacked or kind is GroupKind.ALONG_K
+
+
 def fates_of(case: Case) -> list[tuple[int, int]]:
     """Return of every row of D its group, and what becomes of it."""
-    stacked = case.kind in ("masked", "batched", "k")
-    found = [(0, STAYS)] * (case.rows * (case.groups if stacked else 1))
+    is_stacked = is_stacked_d(case.kind)
+    found = [(0, STAYS)] * (case.m * (case.num_groups if is_stacked else 1))
     for group, rows in meaning(case).items():
-        first = group * case.rows if stacked else 0
+        first = group * case.m if is_stacked else 0
         for row in rows.stored:
             found[first + row] = group, COMPUTED if row in rows.multiplied else ZEROS
     return found
 
 
-def clusters_of(one: Simulated, case: Case, blocks: int, turns: bool) -> int:
-    """Return how many clusters a launch has, so that the stages hold all that a CTA multiplies."""
-    config, together = one.config, case.tile * case.sharers
+def num_clusters(kernel: GroupedKernel, case: Case, k_blocks: int, several_tiles: bool) -> int:
+    """Return the clusters of a launch, so that the stages hold all k-blocks of a CTA."""
+    config, cluster_rows = kernel.config, case.block_m * case.cluster_m
     if case.kind is GroupKind.LABELS:
-        tiles = -(-case.rows // together)
+        m_clusters = -(-case.m // cluster_rows)
     else:
-        most = [(max(rows.stored) + 1 - min(rows.stored)) for rows in meaning(case).values()]
-        tiles = sum(-(-rows // together) for rows in most)
-    each = config.tile.at_once
-    lone = config.variant.scaled or config.split_k > 1 or each > 1
-    if turns and not lone and 2 * blocks <= config.num_stages:
-        each = 2
-    return max(1, -(-tiles * case.weights // each))
+        extents = [(max(rows.stored) + 1 - min(rows.stored)) for rows in meaning(case).values()]
+        m_clusters = sum(-(-rows // cluster_rows) for rows in extents)
+    tiles = config.tile.tiles_in_flight
+    is_single = config.variant.has_epilogue_scales or config.split_k > 1 or tiles > 1
+    if several_tiles and not is_single and 2 * k_blocks <= config.num_stages:
+        tiles = 2
+    return max(1, -(-m_clusters * case.n_clusters // tiles))
 
 
-def line_of(one: Simulated, variant: int) -> tuple[int, ...]:
-    """Return a launch as host/kernel.cpp reads it, but for the index."""
-    config, form = one.config, one.config.variant
-    chance = random.Random(f"{config.name} {variant}")
-    case = case_of(one, variant, chance)
-    across = (
-        config.cluster_m * config.tile.block_m
-        if config.tile.swap_ab
-        else (config.cluster_n * config.tile.block_n)
-    )
-    n = up((case.weights - 1) * across + chance.randint(1, across), 8)
-    doubled = case.kind is GroupKind.LABELS and case.sharers > 1
-    parts = config.num_stages // (config.tile.at_once * (1 + doubled))
-    step = form.block_k * config.split_k
-    k = step * max(1, min(parts, 1 + variant)) - 16 * chance.randint(0, 3)
-    k = sum(case.of) + chance.choice([0, 48]) if case.kind is GroupKind.ALONG_K else k
-    grouping = Grouping(case.kind, case.groups, case.alignment, 0, case.clears)
-    problem = replace(one.template, m=case.rows, n=n, k=k, grouping=grouping)
+def launch_of(kernel: GroupedKernel, index: int) -> tuple[int, ...]:
+    """Return a launch as the simulator reads it, but for the configuration's index."""
+    config, variant, tile = kernel.config, kernel.config.variant, kernel.config.tile
+    chance = random.Random(f"{config.name} {index}")
+    case = case_of(kernel, index, chance)
+    cluster_columns = config.cluster_n * tile.block_n
+    n = round_up((case.n_clusters - 1) * cluster_columns + chance.randint(1, cluster_columns), 8)
+    # Two groups in a cluster: the pair of tiles is visited twice.
+    visits = 2 if case.kind is GroupKind.LABELS and case.cluster_m > 1 else 1
+    parts = config.num_stages // (tile.tiles_in_flight * visits)
+    step = variant.block_k * config.split_k
+    k = step * max(1, min(parts, 1 + index)) - 16 * chance.randint(0, 3)
+    along_k = case.kind is GroupKind.ALONG_K
+    k = sum(case.layout) + chance.choice([0, 48]) if along_k else k
+    grouping = Grouping(case.kind, case.num_groups, case.alignment, 0, case.zero_fill)
+    problem = replace(kernel.template, m=case.m, n=n, k=k, grouping=grouping)
     assert not problem_conflicts(config, problem)
-    operands = operands_of(case, form, n, k)
-    walk = raster(problem, config, SLOTS)
-    blocks = -(-k // step) * (1 + doubled)
-    clusters = clusters_of(one, case, blocks, variant == 2 and case.kind is not GroupKind.ALONG_K)
-    params = GemmParams()
-    fill_params(params, config, operands, walk, 0)
-    fill_groups(params, grouping, case.rows, form.addend)
+    layout = layout_of(case, variant, n, k)
+    order = raster(problem, config, RESIDENT)
+    clusters = num_clusters(kernel, case, -(-k // step) * visits, index == 2 and not along_k)
+    params = spec(config).params()
+    fill_params(params, config, layout, order, 0)
+    fill_groups(params, grouping, case.m, variant.adds_c)
     groups, fates = params.groups, fates_of(case)
     return (
-        *launch_numbers(config, case.rows, n, k, walk, clusters),
-        *(params.stage_bytes, 0, 0, variant + form.scaled),
-        *map_numbers(config, operands),
-        *(groups.count, groups.tokens, groups.alignment, groups.clears),
-        *(len(case.of), len(fates), *case.of),
-        *(x for fate in fates for x in fate),
+        *launch_words(config, case.m, n, k, order, clusters),
+        *(params.stage_bytes, 0, 0, index + variant.has_epilogue_scales),
+        *map_words(config, layout),
+        *(groups.num_groups, groups.m, groups.alignment, groups.zero_fill),
+        *(len(case.layout), len(fates), *case.layout),
+        *(word for fate in fates for word in fate),
     )
 
 
-def operands_of(case: Case, form, n: int, k: int) -> Operands:
-    strides = (case.rows if form.a_major is Major.MN else k), (n if form.b_major is Major.MN else k)
-    of_a = case.rows * k if case.kind in ("masked", "batched") else 0
-    of_b = n * k if case.kind is not GroupKind.ALONG_K else 0
-    of_d = case.rows * n if case.kind in ("masked", "batched", "k") else 0
+def layout_of(case: Case, variant, n: int, k: int) -> GemmLayout:
+    stride_a = case.m if variant.a_major is Major.MN else k
+    stride_b = n if variant.b_major is Major.MN else k
+    group_a = case.m * k if case.kind.is_stacked else 0
+    group_b = n * k if case.kind is not GroupKind.ALONG_K else 0
+    group_d = case.m * n if is_stacked_d(case.kind) else 0
+    strides = group_a, group_b, group_d
     return GemmLayout(
-        case.rows, n, k, *strides, n, groups=case.groups, group_strides=(of_a, of_b, of_d)
+        case.m, n, k, stride_a, stride_b, n, num_groups=case.num_groups, group_strides=strides
     )
 
 
-# --- what the kernels do ------------------------------------------------------------------------
+# --- what the kernels do --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
-    """Return a function: a kernel to what host/kernel.cpp found of each of its problems."""
-    folders = [tmp_path_factory.mktemp("kernel") for _ in HALVES]
-
-    def compiled(half, folder):
-        options = ["-O1", "-ffp-contract=off"]
-        included = {"cases.inc": cases_of(one.config for one in half)}
-        return compile_host("kernel", folder, included, options)
-
-    with ThreadPoolExecutor() as pool:
-        runs = list(pool.map(compiled, HALVES, folders))
+def simulated():
+    """Return a function: a kernel to what host/simulator.cpp prints of each of its launches."""
+    run = simulator([kernel.config for kernel in KERNELS])
 
     @cache
-    def show(one):
-        half = EVERY.index(one) % len(HALVES)
-        index = HALVES[half].index(one)
-        lines = [(index, *line_of(one, variant)) for variant in range(SHAPES)]
-        rows = runs[half]("\n".join(" ".join(map(str, line)) for line in lines))
-        assert len(rows) == len(lines)
+    def show(kernel):
+        index = KERNELS.index(kernel)
+        launches = [(index, *launch_of(kernel, i)) for i in range(NUM_LAUNCHES)]
+        rows = run("\n".join(" ".join(map(str, launch)) for launch in launches))
+        assert len(rows) == len(launches)
         return rows
 
     return show
 
 
-@pytest.mark.parametrize("one", EVERY, ids=lambda one: one.config.name)
-def test_every_row_is_its_groups_product_or_zeros_or_stays(one, simulated):
-    uneven = one.config.tile.block_n % one.config.reduce_mma_n
-    for wrong, missing, repeated, beyond, owed, *others in simulated(one):
-        *refused, spoilt, _, needless = others
-        assert (wrong, missing, spoilt) == (0, 0, 0)
-        assert (beyond, owed, needless) == (0, 0, 0)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.config.name)
+def test_every_row_is_its_groups_product_or_zeros_or_stays(kernel, simulated):
+    parts_overlap = kernel.config.tile.mma_n % kernel.config.reduce_mma_n
+    for wrong, missing, repeated, out_of_bounds, pending, *others in simulated(kernel):
+        *refused, overwritten, _, needless = others
+        assert (wrong, missing, overwritten) == (0, 0, 0)
+        assert (out_of_bounds, pending, needless) == (0, 0, 0)
         assert refused == [0, 0, 0]
-        assert repeated == 0 or uneven
+        assert repeated == 0 or parts_overlap
 
 
 def test_problems_have_rows_of_every_fate():
     for kind, wanted in (
-        ("labels", {STAYS, COMPUTED, ZEROS}),
-        ("offsets", {STAYS, COMPUTED, ZEROS}),
-        ("masked", {STAYS, COMPUTED}),
-        ("batched", {COMPUTED}),
-        ("k", {STAYS, COMPUTED}),
+        (GroupKind.LABELS, {STAYS, COMPUTED, ZEROS}),
+        (GroupKind.OFFSETS, {STAYS, COMPUTED, ZEROS}),
+        (GroupKind.MASKED, {STAYS, COMPUTED}),
+        (GroupKind.BATCHED, {COMPUTED}),
+        (GroupKind.ALONG_K, {STAYS, COMPUTED}),
     ):
         found = set()
-        for one in (one for one in EVERY if one.kind == kind):
-            for variant in range(SHAPES):
-                case = case_of(one, variant, random.Random(f"{one.config.name} {variant}"))
+        for kernel in (kernel for kernel in KERNELS if kernel.kind is kind):
+            for index in range(NUM_LAUNCHES):
+                case = case_of(kernel, index, random.Random(f"{kernel.config.name} {index}"))
                 found |= {fate for _, fate in fates_of(case)}
         assert found == wanted, kind

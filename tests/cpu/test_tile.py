@@ -6,12 +6,13 @@ import pytest
 
 from deep_gemm.config import TileConfig
 
-from .config_cases import ALL, GOOD, SWAP_AB
+from .config_cases import GOOD, SPLIT_K, SWAP_AB
+from .config_kit import EVERY
 
 
 def test_axes_of_wgmma_are_those_of_the_problem_but_with_swap_ab():
     assert (GOOD.tile.mma_m, GOOD.tile.mma_n) == (128, 128)
-    assert (TileConfig(64, 32, 1).mma_m, TileConfig(64, 32, 1).mma_n) == (64, 32)
+    assert (SPLIT_K.tile.mma_m, SPLIT_K.tile.mma_n) == (64, 96)
     assert (SWAP_AB.tile.mma_m, SWAP_AB.tile.mma_n) == (64, 32)
 
 
@@ -37,6 +38,6 @@ def test_math_warpgroups_share_a_tile_or_have_one_each(
 
 
 def test_every_slice_has_a_warpgroup_and_a_cta_one_more_warpgroup():
-    for tile in {config.tile for config in ALL}:
+    for tile in {config.tile for config in EVERY}:
         assert tile.mma_m == 64 * tile.m_slices * tile.warpgroups_per_tile
         assert tile.threads == 128 * (tile.num_math_warpgroups + 1)

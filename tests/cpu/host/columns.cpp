@@ -1,41 +1,40 @@
-// Which columns a tile has, and which scales they meet; compiled by tests/cpu/test_columns.py.
-#include "control.hpp"
+// Which rows and columns a tile has along the axes of the MMA, and which scales of B they need; compiled by
+// tests/cpu/test_columns.py.
+#include <stdio.h>
 
-namespace deep_gemm::ptx {
+#include "one_thread.hpp"
+#include "deep_gemm/epilogue/ops.cuh"
 
-static uint32_t rank;
-inline uint32_t cluster_rank() { return rank; }
-
-}  // namespace deep_gemm::ptx
-
-#include "deep_gemm/kernels/gemm_plan.cuh"
+#include "configs.inc"  // DG_FOR_EACH_CONFIG
+#include "launch.hpp"
 
 namespace deep_gemm {
 
-// One line, of every tile: its first row, the places of its columns, the scale blocks of its two parts.
-template <class C>
-void show(GemmParams& params, uint32_t grid) {
-    using P = Plan<C>;
-    gridDim.x = grid;
-    for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
-        ptx::rank = blockIdx.x % P::kCluster;
-        const Cta<C> cta(params, 0);
+// One line, of every tile: its first row along mma_m, its columns along mma_n, the scale blocks of their two parts.
+template <class Config>
+void show(const Launch& launch) {
+    using Traits = GemmTraits<Config>;
+    const auto params = launch.params_of_kernel<typename Traits::Params>();
+    gridDim.x = launch.grid;
+    for (blockIdx.x = 0; blockIdx.x < launch.grid; ++blockIdx.x) {
+        ptx::rank = blockIdx.x % Traits::kClusterSize;
+        const CtaContext<Traits> cta(params, 0);
         if (cta.rank_k > 0) continue;
-        auto tile = cta.tiles();
+        auto tile = cta.tile_scheduler();
         tile.next();
-        const Columns<C> columns = cta.columns(tile);
-        std::printf("%u ", cta.row(tile));
-        for (uint32_t offset = 0; offset < C::kBlockN; ++offset) std::printf("%u ", columns.at(offset));
-        std::printf("%u %u ", cta.scale_block(tile, 0), cta.scale_block(tile, 1));
+        const auto mma_n = cta.mma_n_range(tile);
+        printf("%u ", cta.mma_m_idx(tile));
+        for (uint32_t offset = 0; offset < Traits::kMmaTileN; ++offset) printf("%u ", mma_n.at(offset));
+        printf("%u %u ", cta.scale_block_n(tile, 0), cta.scale_block_n(tile, 1));
     }
-    std::printf("\n");
+    printf("\n");
 }
+
+#define SHOW(index, Config) show<Config>,
+static void (*const kShow[])(const Launch&) = {DG_FOR_EACH_CONFIG(SHOW)};
 
 }  // namespace deep_gemm
 
-#include "cases.inc"  // show_case(index, params, grid)
-#include "launch.hpp"
-
 int main() {
-    for (Launch launch; launch.read();) deep_gemm::show_case(launch.index, launch.params, launch.grid);
+    for (deep_gemm::Launch launch; launch.read();) deep_gemm::kShow[launch.index](launch);
 }

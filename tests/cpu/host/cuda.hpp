@@ -12,7 +12,15 @@
 #define volatile(...) ("")
 #define asm(...)
 
+struct uint2 {
+    unsigned x, y;
+};
+struct uint4 {
+    unsigned x, y, z, w;
+};
+
 static inline unsigned long long __cvta_generic_to_shared(const void*) { return 0; }
+static inline unsigned long long __cvta_generic_to_global(const void*) { return 0; }
 
 static inline unsigned __umulhi(unsigned x, unsigned y) { return (unsigned long long)x * y >> 32; }
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {

@@ -26,5 +26,10 @@ uint32_t warp_find_first(uint32_t begin, uint32_t end, Predicate predicate) {
 
 inline uint32_t rank;  // of the CTA that runs
 inline uint32_t cluster_rank() { return rank; }
+inline void cluster_sync_relaxed() {}
+// Defined by programs that reduce over a cluster.
+uint32_t map_shared_address(uint32_t address, uint32_t rank);
+void store_cluster_async(uint32_t remote, uint32_t remote_barrier, float x, float y, float z, float w);
+void store_cluster_async(uint32_t remote, uint32_t remote_barrier, int x, int y, int z, int w);
 
 }  // namespace deep_gemm::ptx

@@ -222,7 +222,7 @@ struct Operand {
     uint32_t matrices, rows, k;
     std::vector<signed char> elements;
 
-    int at(uint32_t row, uint32_t column, uint32_t matrix) const { return elements.at((matrix * rows + row) * k + column); }
+    const signed char* at(uint32_t row, uint32_t column, uint32_t matrix) const { return &elements.at((matrix * rows + row) * k + column); }
 };
 static Operand operands[2];
 
@@ -249,7 +249,7 @@ void tma_load_multicast(uint32_t smem, const TensorMap* map, uint32_t barrier, i
             const uint32_t x = inner + i % columns, y = outer + i / columns;
             int value = 0;
             if (x < words[4] && y < words[5] && stack_idx < operand.matrices) {
-                value = words[6] ? operand.at(x, first_k + y, stack_idx) : operand.at(y, first_k + x, stack_idx);
+                value = words[6] ? *operand.at(x, first_k + y, stack_idx) : *operand.at(y, first_k + x, stack_idx);
             }
             uint32_t at = smem + i * size;
             at ^= (at >> 7 & 7) << 4;
@@ -285,60 +285,70 @@ static Element element_at(uint64_t descriptor, bool is_mn_major, uint32_t row, u
     return ptx::get<Element>(at);
 }
 
-// 64 x N sums of one MMA, by rows. All threads of a warpgroup share them, and operands in shared memory do not change while math
-// threads run; so each is computed once.
+// What an MMA adds to the accumulators of each thread. Operands in shared memory do not change while math threads run, so it is
+// computed once for all threads of a warpgroup.
 template <class Sum>
 struct Products {
-    using Key = std::pair<uint64_t, std::pair<uint64_t, uint64_t>>;  // CTA and N, descriptors
+    using Key = std::pair<uint64_t, std::pair<uint64_t, uint64_t>>;  // CTA and count, descriptors
 
     std::map<Key, std::vector<Sum>> by_key;
 
-    // compute(row, column) returns a sum.
-    template <class Compute>
-    const std::vector<Sum>& get(uint32_t n, uint64_t a, uint64_t b, Compute compute) {
-        std::vector<Sum>& sums = by_key[{uint64_t(ptx::rank) << 32 | n, {a, b}}];
-        if (sums.empty()) compute(sums);
-        return sums;
+    // Returns the `count` sums of the thread that runs; dot(row, column) computes one.
+    template <class MakeDot>
+    const Sum* get(uint32_t count, uint64_t a, uint64_t b, MakeDot make_dot) {
+        std::vector<Sum>& sums = by_key[{uint64_t(ptx::rank) << 32 | count, {a, b}}];
+        if (sums.empty()) {
+            const auto dot = make_dot();
+            // Where a thread's i-th element lies: PTX ISA, "wgmma", "Register Fragments".
+            for (uint32_t thread = 0; thread < kWarpgroupThreads; ++thread) {
+                const uint32_t row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
+                for (uint32_t i = 0; i < count; ++i) sums.push_back(dot(row + i / 2 % 2 * 8, column + i / 4 * 8 + i % 2));
+            }
+        }
+        return &sums[ptx::thread * count];
     }
 };
 static Products<int> products;
 static Products<float> scale_products;
 
-// Where a thread's i-th element lies: PTX ISA, "wgmma", "Register Fragments".
-static uint32_t fragment_index(uint32_t i, uint32_t n) {
-    const uint32_t row = ptx::thread / 32 * 16 + ptx::thread % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + ptx::thread % 4 * 2 + i % 2;
-    return row * n + column;
-}
+// Rows of 32 bytes that a descriptor shows, one MMA along K.
+template <class Element, class Value>
+struct Rows {
+    static constexpr uint32_t kDepth = 32 / sizeof(Element);
+    Value elements[256][kDepth];
 
-constexpr uint32_t kMaxDepth = 32;  // elements along K of an MMA
-
-template <class Element>
-static std::vector<short> decode(uint64_t descriptor, bool is_mn_major, uint32_t rows) {
-    std::vector<short> elements(rows * kMaxDepth);
-    for (uint32_t row = 0; row < rows; ++row) {
-        for (uint32_t k = 0; k < kMaxDepth / sizeof(Element); ++k) {
-            elements[row * kMaxDepth + k] = element_at<Element>(descriptor, is_mn_major, row, k);
+    template <class Convert>
+    Rows(uint64_t descriptor, bool is_mn_major, uint32_t rows, Convert convert) {
+        for (uint32_t row = 0; row < rows; ++row) {
+            for (uint32_t k = 0; k < kDepth; ++k) elements[row][k] = convert(element_at<Element>(descriptor, is_mn_major, row, k));
         }
     }
-    return elements;
+};
+
+template <class Element, class Sum, class Value, class Convert>
+static auto make_dot(uint64_t a, OperandLayout layout_a, uint64_t b, OperandLayout layout_b, uint32_t n, Convert convert) {
+    using AllRows = Rows<Element, Value>;
+    return [rows = AllRows(a, layout_a.is_mn_major, 64, convert), columns = AllRows(b, layout_b.is_mn_major, n, convert)](
+               uint32_t row, uint32_t column) {
+        Sum sum = 0;
+        for (uint32_t k = 0; k < AllRows::kDepth; ++k) sum += Sum(rows.elements[row][k]) * columns.elements[column][k];
+        return sum;
+    };
 }
 
 // Sums of small integers, so that they are exact.
+template <class Element>
+static const int* products_of(uint32_t count, uint64_t a, uint64_t b, OperandLayout layout_a, OperandLayout layout_b) {
+    return products.get(count, a, b, [=] {
+        ptx::num_refused += a >> 62 != 1 || b >> 62 != 1;
+        return make_dot<Element, int, short>(a, layout_a, b, layout_b, count * 2, [](Element element) { return element; });
+    });
+}
 template <class Accum>
 static void run_mma(Accum* accum, uint32_t count, uint64_t a, uint64_t b, bool accumulate, OperandLayout layout_a, OperandLayout layout_b) {
-    const uint32_t n = count * 2;
-    const auto& sums = products.get(n, a, b, [&](std::vector<int>& computed) {
-        const auto decode_any = layout_a.element_bytes == 1 ? decode<signed char> : decode<short>;
-        const auto rows = decode_any(a, layout_a.is_mn_major, 64), columns = decode_any(b, layout_b.is_mn_major, n);
-        ptx::num_refused += a >> 62 != 1 || b >> 62 != 1;
-        computed.resize(64 * n);
-        for (uint32_t i = 0; i < 64 * n; ++i) {
-            int sum = 0;
-            for (uint32_t k = 0; k < kMaxDepth; ++k) sum += rows[i / n * kMaxDepth + k] * columns[i % n * kMaxDepth + k];
-            computed[i] = sum;
-        }
-    });
-    for (uint32_t i = 0; i < count; ++i) accum[i] = (accumulate ? accum[i] : 0) + sums[fragment_index(i, n)];
+    const auto find = layout_a.element_bytes == 1 ? products_of<signed char> : products_of<short>;
+    const int* sums = find(count, a, b, layout_a, layout_b);
+    for (uint32_t i = 0; i < count; ++i) accum[i] = (accumulate ? accum[i] : 0) + sums[i];
 }
 void simulate_mma(int* accum, uint32_t count, uint64_t a, uint64_t b, bool accumulate, OperandLayout layout_a, OperandLayout layout_b) {
     run_mma(accum, count, a, b, accumulate, layout_a, layout_b);
@@ -349,25 +359,11 @@ void simulate_mma(float* accum, uint32_t count, uint64_t a, uint64_t b, bool acc
 
 // Rounded once.
 void simulate_scale_mma(float* accum, uint32_t count, uint64_t a, uint64_t b) {
-    constexpr uint32_t kDepth = 16;
-    const uint32_t n = count * 2;
-    const auto decode_bf16 = [](uint64_t descriptor, uint32_t rows) {
-        std::vector<double> elements(rows * kDepth);
-        for (uint32_t i = 0; i < rows * kDepth; ++i) {
-            elements[i] = __uint_as_float(uint32_t(element_at<uint16_t>(descriptor, false, i / kDepth, i % kDepth)) << 16);
-        }
-        return elements;
-    };
-    const auto& sums = scale_products.get(n, a, b, [&](std::vector<float>& computed) {
-        const auto rows = decode_bf16(a, 64), columns = decode_bf16(b, n);
-        computed.resize(64 * n);
-        for (uint32_t i = 0; i < 64 * n; ++i) {
-            double sum = 0;
-            for (uint32_t k = 0; k < kDepth; ++k) sum += rows[i / n * kDepth + k] * columns[i % n * kDepth + k];
-            computed[i] = sum;
-        }
+    const float* sums = scale_products.get(count, a, b, [=] {
+        const auto widen = [](uint16_t bf16) { return __uint_as_float(uint32_t(bf16) << 16); };
+        return make_dot<uint16_t, double, float>(a, {2, false}, b, {2, false}, count * 2, widen);
     });
-    for (uint32_t i = 0; i < count; ++i) accum[i] = sums[fragment_index(i, n)];
+    memcpy(accum, sums, count * sizeof(float));
 }
 
 // --- data -----------------------------------------------------------------------------------------
@@ -518,10 +514,11 @@ struct Simulation {
         const Extent extent = extent_of(row.group);
         const uint32_t end = (block + 1) * kernel.block_k < extent.k ? (block + 1) * kernel.block_k : extent.k;
         const uint32_t a_group = kernel.is_stacked_a ? row.group : 0, b_group = kernel.is_stacked_b ? row.group : 0;
+        const uint32_t first = block * kernel.block_k;
+        const signed char* a = ptx::operands[0].at(row.m, extent.first + first, a_group);
+        const signed char* b = ptx::operands[1].at(n, extent.first + first, b_group);
         int sum = 0;
-        for (uint32_t k = extent.first + block * kernel.block_k; k < extent.first + end; ++k) {
-            sum += ptx::operands[0].at(row.m, k, a_group) * ptx::operands[1].at(n, k, b_group);
-        }
+        for (uint32_t k = 0; k < end - first; ++k) sum += a[k] * b[k];
         return sum;
     }
 

@@ -10,13 +10,6 @@ namespace deep_gemm::ptx {
 
 inline uint32_t thread;  // that runs, in its warpgroup
 
-// --- cluster.cuh ----------------------------------------------------------------------------------
-
-inline void cluster_sync_relaxed() {}
-uint32_t map_shared_address(uint32_t address, uint32_t rank);
-void store_cluster_async(uint32_t remote, uint32_t remote_barrier, float x, float y, float z, float w);
-void store_cluster_async(uint32_t remote, uint32_t remote_barrier, int x, int y, int z, int w);
-
 // --- mbarrier.cuh ---------------------------------------------------------------------------------
 
 inline void mbarrier_init(uint32_t, uint32_t) {}
