@@ -143,7 +143,9 @@ def current() -> str:
     return render(record.read(RECORD), json.loads(PEERS.read_text()))
 
 
-def main(write: Annotated[bool, typer.Option(help="Put it into docs/performance.md.")] = False) -> None:
+def main(
+    write: Annotated[bool, typer.Option(help="Put it into docs/performance.md.")] = False,
+) -> None:
     """Print the performance section, or write it into docs/performance.md."""
     text = current()
     if write:

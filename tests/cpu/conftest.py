@@ -36,6 +36,7 @@ COMPILING = (
     "test_group_tensor_maps.py",
     "test_sass.py",
     "test_cache_keys.py",
+    "test_source.py",
     "test_nvrtc.py",
 )
 FOLDER = Path(__file__).parent
