@@ -1,36 +1,32 @@
-// Runs cast kernels on the host. Reads a launch and its matrix, prints data, scales, the count of values
-// beyond the format, and what is left in scratch memory.
-#include "lanes.hpp"
+// Casts a matrix with one of the kernels of cuda/cast; compiled by tests/cpu/test_cast_grid.py.
+#include "grid.h"
+#include "convert.h"
+#include "deep_gemm/cast/block.cuh"
+#include "deep_gemm/cast/grid.cuh"
+#include "deep_gemm/cast/precomputed.cuh"
+#include "deep_gemm/cast/row.cuh"
+#include "deep_gemm/cast/token.cuh"
 
-#include "deep_gemm/kernels/cast_block.cuh"
-#include "deep_gemm/kernels/cast_given.cuh"
-#include "deep_gemm/kernels/cast_grid.cuh"
-#include "deep_gemm/kernels/cast_row.cuh"
-#include "deep_gemm/kernels/cast_token.cuh"
-
-#include "cases.h"
+#include "kernels.inc"  // DG_FOR_EACH_KERNEL
 
 namespace deep_gemm {
 
-static uint64_t number() {
-    uint64_t value;
-    if (std::scanf("%llu", &value) != 1) std::exit(1);
-    return value;
+#define KERNEL(function, Config) function<Config>,
+static void (*const kKernels[])(const CastParams&) = {DG_FOR_EACH_KERNEL(KERNEL)};
+
+static uint64_t read_word() {
+    uint64_t word;
+    if (scanf("%llu", &word) != 1) exit(1);
+    return word;
 }
 
-static Divider divider() {
-    Divider d;
-    d.divisor = number(), d.multiplier = number(), d.shift = number();
-    return d;
+template <class Word>
+static void print(const std::vector<Word>& words) {
+    for (Word word : words) printf("%llu ", static_cast<uint64_t>(word));
+    printf("\n");
 }
 
-template <class T>
-static void print(const std::vector<T>& values) {
-    for (T value : values) std::printf("%llu ", static_cast<unsigned long long>(value));
-    std::printf("\n");
-}
-
-// Bytes a multiple of 16 from memory that is aligned so, and `offset` more.
+// Memory whose address is a multiple of 16, plus `offset`.
 struct Bytes {
     std::vector<uint4> memory;
     uint8_t* start;
@@ -40,32 +36,33 @@ struct Bytes {
     }
 };
 
+// Reads the kernel's index, its launch, its parameter as the host's struct, and the words of x and of the scales. Prints data,
+// scales, the overflow count and the scratch memory, a line each.
 static void run() {
-    const unsigned index = number(), blocks = number(), threads = number(), at_once = number();
+    const unsigned index = read_word(), ctas = read_word(), threads = read_word(), resident = read_word();
+    const unsigned offset = read_word(), element = read_word();
+    const uint64_t size_x = read_word(), size_q = read_word(), size_scales = read_word();
+    uint32_t params[sizeof(CastParams) / sizeof(uint32_t)];
+    for (uint32_t& word : params) word = read_word();
     CastParams p;
-    p.pitch_x = number(), p.pitch_q = number(), p.scale_row = number(), p.scale_column = number();
-    p.rows = number(), p.columns = number();
-    p.per_row = divider(), p.gran_rows = divider(), p.gran_columns = divider();
-    p.power_of_two = number();
-    const unsigned offset = number(), element = number();
-    const uint64_t size_x = number(), size_q = number(), size_scales = number();
+    memcpy(&p, params, sizeof(p));
 
     Bytes x(size_x * element, offset), q(size_q, offset);
     for (uint64_t i = 0; i < size_x; ++i) {
-        const uint64_t bits = number();
-        std::memcpy(x.start + i * element, &bits, element);
+        const uint64_t bits = read_word();
+        memcpy(x.start + i * element, &bits, element);
     }
     std::vector<uint32_t> scales(size_scales), scratch(cast::kScratchWords), amax(p.columns, 0x7f7fffff);
-    for (uint32_t& scale : scales) scale = number();
-    std::memset(q.start, 0xa5, size_q);
-    uint64_t beyond = 0;
+    for (uint32_t& scale : scales) scale = read_word();
+    memset(q.start, 0xa5, size_q);
+    uint64_t overflow_count = 0;
     p.x = x.start, p.q = q.start, p.scales = reinterpret_cast<float*>(scales.data());
-    p.beyond = &beyond, p.scratch = scratch.data(), p.amax = amax.data();
-    run_grid(blocks, threads, at_once, [&] { run_case(index, p); });
+    p.overflow_count = &overflow_count, p.scratch = scratch.data(), p.amax = amax.data();
+    run_grid(ctas, threads, resident, [&] { kKernels[index](p); });
 
     print(std::vector<uint8_t>(q.start, q.start + size_q));
     print(scales);
-    print(std::vector<uint64_t>{beyond});
+    print(std::vector<uint64_t>{overflow_count});
     print(scratch);
 }
 

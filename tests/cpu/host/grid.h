@@ -1,6 +1,9 @@
-// A grid of CTAs on the host: a CTA is a system thread, its threads are coroutines that take turns where
-// they meet. For kernels that use threads' indices, __syncthreads, shuffles, atomics and shared memory.
+// A grid of CTAs on the host. Each CTA runs on a system thread; its threads are coroutines that yield while they wait at a barrier.
+// For kernels that use threadIdx and blockIdx, __syncthreads, shuffles, atomics and static shared memory.
 #pragma once
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -10,8 +13,9 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
-#include "bits.hpp"
+#include "cuda.hpp"
 
 struct Index {
     unsigned x;
@@ -23,37 +27,32 @@ static thread_local Index this_thread, this_block, grid_size, block_size;
 #define blockDim block_size
 #define __shared__ static thread_local
 
-struct uint2 {
-    unsigned x, y;
-};
-struct uint4 {
-    unsigned x, y, z, w;
-};
+// --- CTAs -----------------------------------------------------------------------------------------
 
-// Coroutines of the CTA that runs on this system thread.
+// The CTA that this system thread runs.
 struct Cta {
-    struct Meeting {
-        unsigned count = 0, generation = 0;
+    struct Barrier {
+        unsigned arrivals = 0, generation = 0;
     };
     static constexpr size_t kStack = 64 << 10;
     std::vector<ucontext_t> contexts;
     std::vector<std::unique_ptr<char[]>> stacks;
     std::vector<bool> done;
     ucontext_t scheduler;
-    Meeting all;
-    std::vector<Meeting> warps;
-    std::vector<unsigned> slots;
+    Barrier all;                  // of all threads
+    std::vector<Barrier> warps;   // one for each warp
+    std::vector<unsigned> slots;  // a word of each thread, for shuffles
     unsigned running = 0;
     const std::function<void()>* body = nullptr;
 
     void yield() { swapcontext(&contexts[running], &scheduler); }
-    void meet(Meeting& meeting, unsigned members) {
-        const unsigned generation = meeting.generation;
-        if (++meeting.count == members) {
-            meeting.count = 0;
-            ++meeting.generation;
+    void arrive_and_wait(Barrier& barrier, unsigned threads) {
+        const unsigned generation = barrier.generation;
+        if (++barrier.arrivals == threads) {
+            barrier.arrivals = 0;
+            ++barrier.generation;
         } else {
-            while (meeting.generation == generation) yield();
+            while (barrier.generation == generation) yield();
         }
     }
     static void enter();
@@ -91,68 +90,50 @@ inline void Cta::run(unsigned threads, const std::function<void()>& work) {
     }
 }
 
-// Runs `work` in every thread of a grid; so many CTAs at a time.
-static void run_grid(unsigned blocks, unsigned threads, unsigned at_once, const std::function<void()>& work) {
+// Runs `work` in every thread of a grid, `resident` CTAs at a time.
+static void run_grid(unsigned ctas, unsigned threads, unsigned resident, const std::function<void()>& work) {
     std::atomic<unsigned> next{0};
     std::vector<std::thread> pool;
-    for (unsigned i = 0; i < std::min(at_once, blocks); ++i) {
+    for (unsigned i = 0; i < std::min(resident, ctas); ++i) {
         pool.emplace_back([&] {
-            for (unsigned block; (block = next++) < blocks;) {
-                Cta mine;
-                cta = &mine;
-                this_block.x = block, grid_size.x = blocks, block_size.x = threads;
-                mine.run(threads, work);
+            for (unsigned index; (index = next++) < ctas;) {
+                Cta own;
+                cta = &own;
+                this_block.x = index, grid_size.x = ctas, block_size.x = threads;
+                own.run(threads, work);
             }
         });
     }
     for (std::thread& one : pool) one.join();
 }
 
-static void __syncthreads() { cta->meet(cta->all, cta->contexts.size()); }
+// --- barriers and shuffles ------------------------------------------------------------------------
 
-static float __shfl_xor_sync(unsigned, float value, unsigned offset) {
-    const unsigned me = this_thread.x;
-    Cta::Meeting& warp = cta->warps[me / 32];
-    std::memcpy(&cta->slots[me], &value, sizeof(value));
-    cta->meet(warp, 32);
-    std::memcpy(&value, &cta->slots[me ^ offset], sizeof(value));
-    cta->meet(warp, 32);
+static void __syncthreads() { cta->arrive_and_wait(cta->all, cta->contexts.size()); }
+
+static float __shfl_xor_sync(unsigned, float value, unsigned lane_mask) {
+    const unsigned own = this_thread.x;
+    Cta::Barrier& warp = cta->warps[own / 32];
+    cta->slots[own] = __float_as_uint(value);
+    cta->arrive_and_wait(warp, 32);
+    value = __uint_as_float(cta->slots[own ^ lane_mask]);
+    cta->arrive_and_wait(warp, 32);
     return value;
 }
 
-static unsigned __ldcg(const unsigned* at) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); }
-template <class T>
-static T __nv_atomic_load_n(const T* at, int, int) {
-    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
-}
+// --- memory ---------------------------------------------------------------------------------------
+
 constexpr int __NV_ATOMIC_ACQUIRE = 0, __NV_THREAD_SCOPE_DEVICE = 0;
 template <class T>
-static void __stcs(T* at, T value) {
-    *at = value;
-}
+static T __nv_atomic_load_n(const T* at, int, int) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+static unsigned __ldcg(const unsigned* at) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); }
 template <class T>
-static T atomicAdd(T* at, T value) {
-    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
-}
+static void __stcs(T* at, T value) { *at = value; }
+template <class T>
+static T atomicAdd(T* at, T value) { return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST); }
 static void atomicMax(unsigned* at, unsigned value) {
     unsigned old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
     while (old < value && !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
     }
 }
 static void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-
-// --- arithmetic -------------------------------------------------------------------------------
-
-using std::min;
-static unsigned __umulhi(unsigned x, unsigned y) { return static_cast<unsigned long long>(x) * y >> 32; }
-static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
-    const unsigned long long both = static_cast<unsigned long long>(y) << 32 | x;
-    unsigned result = 0;
-    for (int i = 0; i < 4; ++i) result |= (both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
-    return result;
-}
-static float __fmul_rn(float x, float y) { return x * y; }
-static float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
-static float __fdiv_rn(float x, float y) { return x / y; }
-static float __frcp_rn(float x) { return 1.0f / x; }
-static int __float2int_rn(float x) { return std::isnan(x) ? 0 : static_cast<int>(std::nearbyint(x)); }
