@@ -103,8 +103,8 @@ def _matrices(
     if whole_blocks and flat and x.numel() <= _MOST:
         yield x.flatten(0, -2), q.flatten(0, -2), sf.flatten(0, -2)
         return
-    stacks = (t.reshape(-1, *t.shape[-2:]) for t in (x, q, sf))
-    yield from zip(*stacks, strict=True)
+    for index in itertools.product(*map(range, x.shape[:-2])):
+        yield x[index], q[index], sf[index]
 
 
 def _launch(x: torch.Tensor, q: torch.Tensor, sf: torch.Tensor, how: How) -> None:
@@ -156,6 +156,8 @@ def _address(tensor: torch.Tensor | None) -> int:
 
 
 _fast_divmod = lru_cache(4096)(FastDivmod.by)
+
+
 # --- memory -------------------------------------------------------------------------------------
 
 

@@ -160,7 +160,7 @@ def cast_to_fp8(
         q = torch.empty(x.shape, dtype=dtype, device=x.device)
         if not kernels.cast(x, q, sf, recipe, precomputed=True, counted=overflow == "error"):
             return q
-    return torch_cast.cast_given(x, sf, recipe, dtype, overflow)
+    return torch_cast.cast_precomputed(x, sf, recipe, dtype, overflow)
 
 
 def dequantize(

@@ -26,7 +26,7 @@ def cast_computed(
     return _narrow(scaled, x, dtype, overflow), sf
 
 
-def cast_given(
+def cast_precomputed(
     x: torch.Tensor, sf: torch.Tensor, recipe: ScaleRecipe, dtype: torch.dtype, overflow: str
 ) -> torch.Tensor:
     """Return x cast with the caller's scales; raises ArgumentError on overflow."""

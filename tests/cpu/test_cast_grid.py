@@ -177,7 +177,7 @@ def test_data_of_precomputed_scales_are_those_of_torch(index, run, rng):
     special = torch.tensor([0.0, -0.01, 1e-30, torch.inf, torch.nan, 1e-40])
     if sf.numel() > 12:
         sf.flatten()[: len(special)] = special
-    wanted = torch_cast.cast_given(x, sf, recipe, target, "saturate")
+    wanted = torch_cast.cast_precomputed(x, sf, recipe, target, "saturate")
     q, _, overflow_count = cast_on_host(run, len(COMPUTED) + index, x, sf)
     assert_same_bits(q, wanted)
     blocks = torch_cast.blocked(x.float(), recipe)

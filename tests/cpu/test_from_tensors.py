@@ -295,7 +295,7 @@ REFUSALS = {
     ),
     "blocks and none": (
         {"a": (A, SFA), "b": B},
-        r"sfa, sfb: shapes must be scales that go together, got \(33, 2\), none; 1x128 with 128x128",
+        r"sfa, sfb: shapes must be scales that go together, got \(33, 2\), none; 1x128 with",
     ),
     "blocks and vector": (
         {"a": (A, SFA), "b": (B, torch.ones(N))},

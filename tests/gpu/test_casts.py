@@ -155,7 +155,7 @@ def test_precomputed_scales(name, source, target, rng):
         if sf.numel() > 30:
             sf.view(-1)[5:10] = torch.tensor([0.0, -0.01, torch.nan, torch.inf, 1e-40])
         assert cast.serves(x.cuda(), recipe, precomputed=True)
-        wanted = torch_cast.cast_given(x, sf, recipe, target, "saturate")
+        wanted = torch_cast.cast_precomputed(x, sf, recipe, target, "saturate")
         got = quant.cast_to_fp8(x.cuda(), sf.cuda(), recipe, dtype=target, overflow="saturate")
         assert_same(got, wanted, name)
         transposed = sf.cuda().T.contiguous().T  # any strides

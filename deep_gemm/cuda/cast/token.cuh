@@ -1,8 +1,7 @@
-// A scale for each row and kGran columns. A group of kGran / 16 lanes holds a block, 16 elements each;
-// a thread has kBlocks blocks under way.
+// A scale for each row and kGran columns. A group of kGran / 16 lanes holds a block, 16 elements each.
 //
-// Config: kGran, 16 to 512; kRowsTogether, so many rows are neighbours in the order of blocks (4 where
-// their scales are).
+// Config: kGran, 16 to 512; kBlocks, blocks that a thread has in flight; kRowsTogether, rows that are
+// neighbours in the order of blocks (4 where their scales are).
 #pragma once
 #include "deep_gemm/cast/common.cuh"
 
