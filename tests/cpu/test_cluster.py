@@ -237,9 +237,7 @@ REDUCTIONS = [(accum, *shape) for accum in ("float", "int") for shape in SHAPES]
 @pytest.fixture(scope="module")
 def reduced():
     """Return what host/cluster_reduce.cpp prints of each of REDUCTIONS: a tuple for each CTA."""
-    lines = [
-        f"ReductionOf<{', '.join(map(str, numbers))}>::kReduction," for numbers in REDUCTIONS
-    ]
+    lines = [f"ReductionOf<{', '.join(map(str, numbers))}>::kReduction," for numbers in REDUCTIONS]
     stand_ins = ("cluster", "mbarrier", "memory", "warp")
     source = Source("cluster_reduce", stand_ins, (), {"reductions.inc": "\n".join(lines)})
     rows = compile_host(source)("")

@@ -1,4 +1,4 @@
-"""The tiles of groups, compiled as host C++, beside what the device tensors are to mean."""
+"""Tile schedulers of grouped products, compiled as host C++, beside what grouped layouts mean."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import random
 from collections import Counter
 from dataclasses import replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from deep_gemm.problem import GROUPINGS, GroupKind
+from deep_gemm.problem import GroupKind
 
-from .group_kit import FILL, Case, Rows, meaning
-from .host_kit import PROGRAMS, compile_host
+from .group_kit import RANDOM_LAYOUTS, Case, Rows, meaning
+from .host_kit import Source, compile_host
 
-TOKENS = (8, 24, 64, 72, 128, 192, 256)  # of tiles that the program is built with
-WORDS = 11  # of a tile printed
+BLOCK_M = (8, 24, 64, 72, 128, 192, 256)  # that host/group_tiles.cpp has schedulers for
+ONE_THREAD = Source("group_tiles", ("warp",))
+WARP = Source("group_tiles", (), ("-DWITH_LANES",))
 
 
 class Tile(NamedTuple):
@@ -25,46 +25,46 @@ class Tile(NamedTuple):
 
     cluster: int
     rank: int
-    cluster_m: int
-    cluster_n: int
+    m_cluster: int
+    n_cluster: int
     group: int
-    first: int
-    end: int
-    stored_end: int
-    idle: int
+    m_begin: int
+    m_end: int
+    m_store_end: int
     k: int
-    first_scale: int
+    scale_begin: int
 
 
-def random_case(kind: str, chance: random.Random) -> Case:
-    alignment, tile = chance.randint(1, 256), chance.choice(TOKENS)
+WORDS = len(Tile._fields)
+
+
+def random_case(kind: GroupKind, chance: random.Random) -> Case:
+    alignment, block_m = chance.randint(1, 256), chance.choice(BLOCK_M)
     if kind is GroupKind.LABELS:
         alignment = chance.choice([64, 128])
-        tile = chance.choice([8, 64, 128] if alignment == 128 else [8, 64])
-    made = {
-        "groups": chance.choice([1, 2, 3, 8, 8, 40]),
-        "rows": chance.choice([1, 60, 64, 128, chance.randint(1, 400), chance.randint(1, 700)]),
+        block_m = chance.choice([8, 64, 128] if alignment == 128 else [8, 64])
+    chosen = {
+        "num_groups": chance.choice([1, 2, 3, 8, 8, 40]),
+        "m": chance.choice([1, 60, 64, 128, chance.randint(1, 400), chance.randint(1, 700)]),
         "alignment": alignment,
     }
     return Case(
         kind=kind,
-        tile=tile,
-        sharers=chance.choice([1, 2]),
-        swapped=chance.random() < 0.5,
-        weights=chance.choice([1, 1, 2, 3]),
-        band=chance.choice([1, 2, 3, 4, 8, 16]),
-        band_on_m=chance.random() < 0.5,
+        block_m=block_m,
+        cluster_m=chance.choice([1, 2]),
+        n_clusters=chance.choice([1, 1, 2, 3]),
+        swizzle_width=chance.choice([1, 2, 3, 4, 8, 16]),
+        along_n=chance.random() < 0.5,
         grid=chance.choice([1, 2, 7, 65, 66, 131, 132]),
-        clears=chance.random() < 0.5,
-        of=FILL[kind](chance, made) if kind in FILL else (),
-        **made,
+        zero_fill=chance.random() < 0.5,
+        layout=RANDOM_LAYOUTS[kind](chance, chosen) if kind in RANDOM_LAYOUTS else (),
+        **chosen,
     )
 
 
-def walker(folder: Path, options: tuple[str, ...] = ()):
-    """Return a function: cases to the tiles of each, by cluster and rank in their order."""
-    grid = {"grid.h": (PROGRAMS / "grid.h").read_text()}
-    run = compile_host("group_tiles", folder, grid, options)
+def scheduler(source: Source):
+    """Return a function: cases to their tiles, by cluster and rank, in the order of visits."""
+    run = compile_host(source)
 
     def tiles(cases):
         printed = run("\n".join(case.line() for case in cases))
@@ -75,156 +75,173 @@ def walker(folder: Path, options: tuple[str, ...] = ()):
 
 
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory):
-    """Return what walker() does, a warp being one thread."""
-    return walker(tmp_path_factory.mktemp("group_tiles"))
+def schedule():
+    """Return what scheduler() does, with a warp that is one thread."""
+    return scheduler(ONE_THREAD)
 
 
-def clusters_of(case: Case, tiles: list[Tile]) -> list[list[tuple[Tile, ...]]]:
-    """Return the tiles of each cluster in order, those of its CTAs together."""
-    walked: list[list[list[Tile]]] = [[[] for _ in range(case.sharers)] for _ in range(case.grid)]
+def by_cluster(case: Case, tiles: list[Tile]) -> list[list[tuple[Tile, ...]]]:
+    """Return the tiles of each cluster in order, each as its CTAs see it."""
+    visits: list[list[list[Tile]]] = [[[] for _ in range(case.cluster_m)] for _ in range(case.grid)]
     for tile in tiles:
-        walked[tile.cluster_size][tile.rank].append(tile)
-    for ranks in walked:
+        visits[tile.cluster][tile.rank].append(tile)
+    for ranks in visits:
         assert len({len(rank) for rank in ranks}) == 1, case
-    return [list(zip(*ranks, strict=True)) for ranks in walked]
+    return [list(zip(*ranks, strict=True)) for ranks in visits]
 
 
 def rows_of(case: Case, tile: Tile) -> Rows:
     """Return the rows that a CTA stores, and those that it multiplies."""
-    place = tile.cluster_n if case.tile.swap_ab else tile.cluster_m
-    row = tile.first + (place * case.sharers + tile.rank) * case.tile
-    until = [min(row + case.tile, end) for end in (tile.stored_end, tile.end)]
-    return Rows(*(set(range(row, end)) for end in until))
+    begin = tile.m_begin + (tile.m_cluster * case.cluster_m + tile.rank) * case.block_m
+    ends = [min(begin + case.block_m, end) for end in (tile.m_store_end, tile.m_end)]
+    return Rows(*(set(range(begin, end)) for end in ends))
 
 
-KINDS = GROUPINGS[1:]
+KINDS = [kind for kind in GroupKind if kind is not GroupKind.NONE]
 CASES = {
     kind: [random_case(kind, random.Random(f"{kind} {i}")) for i in range(600)] for kind in KINDS
 }
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 
 @pytest.fixture(scope="module")
-def walked(walk):
-    """Return, of a kind, its cases and their clusters' tiles."""
+def scheduled(schedule):
+    """Return a function: a kind to its cases, each with the tiles of its clusters."""
     found = {}
 
-    def of(kind):
+    def of_kind(kind):
         if kind not in found:
             found[kind] = [
-                (case, clusters_of(case, tiles))
-                for case, tiles in zip(CASES[kind], walk(CASES[kind]), strict=True)
+                (case, by_cluster(case, tiles))
+                for case, tiles in zip(CASES[kind], schedule(CASES[kind]), strict=True)
             ]
         return found[kind]
 
-    return of
+    return of_kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_row_of_every_group_is_stored_once_by_every_column_of_tiles(kind, walked):
-    for case, clusters in walked(kind):
+@each_kind
+def test_every_row_of_every_group_is_stored_once_by_every_column_of_tiles(kind, scheduled):
+    for case, clusters in scheduled(kind):
         stored, multiplied = Counter(), Counter()
-        for tile in (tile for of in clusters for together in of for tile in together):
-            weight = tile.cluster_m if case.tile.swap_ab else tile.cluster_n
+        for tile in (tile for visits in clusters for ctas in visits for tile in ctas):
             rows = rows_of(case, tile)
             assert rows.multiplied <= rows.stored, case
-            stored.update((tile.group, weight, row) for row in rows.stored)
-            multiplied.update((tile.group, weight, row) for row in rows.multiplied)
+            stored.update((tile.group, tile.n_cluster, row) for row in rows.stored)
+            multiplied.update((tile.group, tile.n_cluster, row) for row in rows.multiplied)
         for found, part in ((stored, 0), (multiplied, 1)):
             wanted = {
-                (group, weight, row)
+                (group, n_cluster, row)
                 for group, rows in meaning(case).items()
-                for weight in range(case.weights)
+                for n_cluster in range(case.n_clusters)
                 for row in rows[part]
             }
             assert found == dict.fromkeys(wanted, 1), case
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_ctas_of_a_cluster_see_the_same_tile_and_one_of_them_stores_some(kind, walked):
-    for case, clusters in walked(kind):
-        for together in (together for of in clusters for together in of):
-            same = {
-                (tile.cluster_m, tile.cluster_n, tile.group, tile.first, tile.idle, tile.k)
-                for tile in together
+@each_kind
+def test_ctas_of_a_cluster_visit_the_same_tiles_and_one_of_them_stores_rows(kind, scheduled):
+    for case, clusters in scheduled(kind):
+        for ctas in (ctas for visits in clusters for ctas in visits):
+            common = {
+                (tile.m_cluster, tile.n_cluster, tile.group, tile.m_begin, tile.k) for tile in ctas
             }
-            assert len(same) == 1, case
-            rows = [rows_of(case, tile) for tile in together]
-            assert any(of.stored for of in rows), case
-            # Of two groups' blocks both CTAs multiply, whether or not there are tokens.
-            if together[0].idle:
-                assert not any(of.multiplied for of in rows), case
-            elif kind is not GroupKind.LABELS or case.sharers == 1:
-                assert any(of.multiplied for of in rows), case
+            assert len(common) == 1, case
+            rows = [rows_of(case, tile) for tile in ctas]
+            assert any(cta.stored for cta in rows), case
+            # Along K, k is the group's extent. Else it is 0 where no CTA multiplies; but where the
+            # cluster has M-blocks of two groups, both CTAs multiply, with or without valid rows.
+            if kind is GroupKind.ALONG_K:
+                assert any(cta.multiplied for cta in rows), case
+            elif ctas[0].k == 0:
+                assert not any(cta.multiplied for cta in rows), case
+            elif kind is not GroupKind.LABELS or case.cluster_m == 1:
+                assert any(cta.multiplied for cta in rows), case
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_clusters_share_tiles_evenly(kind, walked):
-    even = 0
-    for case, clusters in walked(kind):
-        counts = [len(of) for of in clusters]
-        if kind is GroupKind.LABELS and not one_tile_a_place(case):
+@each_kind
+def test_clusters_share_tiles_evenly(kind, scheduled):
+    num_even = 0
+    for case, clusters in scheduled(kind):
+        counts = [len(visits) for visits in clusters]
+        if kind is GroupKind.LABELS and not has_one_group_per_cluster(case):
             continue
-        even += 1
+        num_even += 1
         assert max(counts) - min(counts) <= 1, case
-    assert even > 50
+    assert num_even > 50
 
 
-def one_tile_a_place(case):
-    """Say whether all blocks of labels have a group, and all of a cluster the same one."""
-    together = case.tile * case.sharers
-    for row in range(0, case.rows, together):
-        rows = range(row, min(row + together, case.rows), case.tile)
-        labels = {case.of[start // case.alignment * case.alignment] for start in rows}
-        if len(labels) > 1 or not labels <= set(range(case.groups)):
+def has_one_group_per_cluster(case):
+    """Say whether all M-blocks have a label, and those of a cluster the same one."""
+    cluster_rows = case.block_m * case.cluster_m
+    for row in range(0, case.m, cluster_rows):
+        blocks = range(row, min(row + cluster_rows, case.m), case.block_m)
+        labels = {case.layout[start // case.alignment * case.alignment] for start in blocks}
+        if len(labels) > 1 or not labels <= set(range(case.num_groups)):
             return False
     return True
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_grid_walks_in_turn_what_one_cluster_walks_alone(kind, walk):
+@each_kind
+def test_clusters_take_the_tiles_of_a_single_cluster_one_after_the_other(kind, schedule):
     cases = [case for case in CASES[kind] if case.grid > 1][:150]
-    if kind is GroupKind.LABELS:  # every place has one tile
-        labels = [[max(0, min(of, case.groups - 1)) for of in case.of] for case in cases]
+    if kind is GroupKind.LABELS:  # every M-block has a label, so that none is skipped
         cases = [
-            replace(case, sharers=1, of=tuple(of)) for case, of in zip(cases, labels, strict=True)
+            replace(
+                case,
+                cluster_m=1,
+                layout=tuple(max(0, min(label, case.num_groups - 1)) for label in case.layout),
+            )
+            for case in cases
         ]
     alone = [replace(case, grid=1) for case in cases]
-    for case, one, many, few in zip(cases, alone, walk(cases), walk(alone), strict=True):
-        order = in_turn([[told(of) for of in cluster] for cluster in clusters_of(case, many)])
-        assert order == [told(of) for of in clusters_of(one, few)[0]], case
+    for case, single, tiles, wanted in zip(
+        cases, alone, schedule(cases), schedule(alone), strict=True
+    ):
+        visits = [[place(ctas) for ctas in cluster] for cluster in by_cluster(case, tiles)]
+        order = [visit for turn in zip_longest(*visits) for visit in turn if visit is not None]
+        assert order == [place(ctas) for ctas in by_cluster(single, wanted)[0]], case
         groups = [group for group, *_ in order]
         assert kind is GroupKind.LABELS or groups == sorted(groups), case
 
 
-def told(together):
-    tile = together[0]
-    return tile.group, tile.cluster_m, tile.cluster_n
+def place(ctas):
+    tile = ctas[0]
+    return tile.group, tile.m_cluster, tile.n_cluster
 
 
-def in_turn(clusters):
-    return [tile for turn in zip_longest(*clusters) for tile in turn if tile is not None]
+def test_groups_along_k_have_their_extent_and_their_first_column_of_scales(scheduled):
+    for case, clusters in scheduled(GroupKind.ALONG_K):
+        extents = [max(0, extent) for extent in case.layout]
+        for tile in (tile for visits in clusters for ctas in visits for tile in ctas):
+            scale_begin = sum(-(-extent // 128) for extent in extents[: tile.group])
+            assert (tile.k, tile.scale_begin) == (extents[tile.group], scale_begin), case
 
 
-def test_groups_along_k_have_their_extent_and_their_first_scale(walked):
-    for case, clusters in walked("k"):
-        extents = [max(0, extent) for extent in case.of]
-        for tile in (tile for of in clusters for together in of for tile in together):
-            before = sum(-(-extent // 128) for extent in extents[: tile.group])
-            assert (tile.k, tile.first_scale) == (extents[tile.group], before), case
-
-
-def test_a_group_is_finished_band_by_band_before_the_next_begins(walk):
-    case = Case("masked", 64, 1, False, 4, 2, True, 1, 3, 400, 1, False, (6 * 64, 0, 130))
-    (tiles,) = walk([case])
+def test_a_group_is_finished_in_its_raster_before_the_next_begins(schedule):
+    case = Case(
+        kind=GroupKind.MASKED,
+        block_m=64,
+        cluster_m=1,
+        n_clusters=4,
+        swizzle_width=2,
+        along_n=True,
+        grid=1,
+        num_groups=3,
+        m=400,
+        alignment=1,
+        zero_fill=False,
+        layout=(6 * 64, 0, 130),
+    )
+    (tiles,) = schedule([case])
     assert [tile.group for tile in tiles] == [0] * 24 + [2] * 12
     pairs = [[0, 1] * 4, [2, 3] * 4, [4, 5] * 4, [0, 1] * 4, [2] * 4]
-    assert [tile.cluster_m for tile in tiles] == sum(pairs, [])
-    assert [tile.cluster_n for tile in tiles[-8:]] == [2, 2, 3, 3, 0, 1, 2, 3]
+    assert [tile.m_cluster for tile in tiles] == sum(pairs, [])
+    assert [tile.n_cluster for tile in tiles[-8:]] == [2, 2, 3, 3, 0, 1, 2, 3]
 
 
-def test_the_lanes_of_a_warp_walk_as_one_thread_does(walk, tmp_path):
-    by_lanes = walker(tmp_path, ("-DWITH_LANES", "-pthread"))
+def test_the_lanes_of_a_warp_visit_the_tiles_that_one_thread_visits(schedule):
+    schedule_by_warp = scheduler(WARP)
     for kind in KINDS:
         cases = [replace(case, grid=min(case.grid, 3)) for case in CASES[kind][:60]]
-        assert by_lanes(cases) == walk(cases)
+        assert schedule_by_warp(cases) == schedule(cases)

@@ -18,7 +18,7 @@ from deep_gemm.config import violations
 from deep_gemm.config.raster import ResidueTiles
 from deep_gemm.config.registers import num_partials
 from deep_gemm.kernels.gemm_sm90 import GemmLayout, fill_params, spec
-from deep_gemm.problem import CMode, Mainloop, Major
+from deep_gemm.problem import Mainloop, Major
 
 from .config_kit import H200, VARIANTS, config_of
 from .host_kit import launch_words, map_words, raster_of, simulator
@@ -87,9 +87,7 @@ ALL = [config for configs in CONFIGS.values() for config in configs]
 # Split-K parts overlap: two CTAs store the columns that both own.
 OVERLAPPING = [config for config in ALL if config.tile.mma_n % config.reduce_mma_n]
 # Those that add to D with their store alone.
-REDUCING = [
-    c for c in ALL if c.variant.reduces_into_d and not c.tile.swap_ab and c.split_k == 1
-]
+REDUCING = [c for c in ALL if c.variant.reduces_into_d and not c.tile.swap_ab and c.split_k == 1]
 NO_GROUPS = (0,) * 6
 RESIDENT = 3  # clusters at a time, to the raster
 
@@ -183,9 +181,7 @@ def test_every_variant_has_every_kind_of_tile_it_allows():
         direct = VARIANTS[name].mainloop is Mainloop.DIRECT
         ping_pong = sum(c.tile.ping_pong for c in straight)
         assert (ping_pong == len(PING_PONG_TILES)) == direct, name
-    ping_pong = {
-        (c.tile.m_slices, c.variant.has_epilogue_scales) for c in ALL if c.tile.ping_pong
-    }
+    ping_pong = {(c.tile.m_slices, c.variant.has_epilogue_scales) for c in ALL if c.tile.ping_pong}
     assert ping_pong == {(1, False), (1, True), (2, False), (2, True)}
     for mainloop in Mainloop:
         configs = [c for c in ALL if c.variant.mainloop is mainloop]

@@ -1,98 +1,114 @@
-// The tiles of groups over a grid; compiled by tests/cpu/test_group_tiles.py.
+// Tiles of grouped products over a grid; compiled by tests/cpu/test_group_tiles.py. With WITH_LANES a warp has its 32 lanes, else
+// it is one thread.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <vector>
+
 #ifdef WITH_LANES
 #include "lanes.hpp"
 #else
-#include "control.hpp"
+#include "one_thread.hpp"
 #endif
-#include "deep_gemm/scheduler/groups.cuh"
+#include "deep_gemm/scheduler/grouped.cuh"
 
 namespace deep_gemm::scheduler {
 
-using Words = std::vector<unsigned>;
+// Words of the tiles of one CTA, one tile after the other.
+using Words = std::vector<uint32_t>;
+constexpr uint32_t kTileWords = 8;
 
-// What walk() returns: to one thread, or to each of the 32 lanes of a warp, which must agree.
-template <class Walk>
-Words by_warp(Walk walk) {
-#ifdef WITH_LANES
-    Words of_lane[32];
-    run_grid(1, 32, 1, [&] { of_lane[threadIdx.x] = walk(); });
-    for (const Words& words : of_lane) {
-        if (words != of_lane[0]) std::exit(2);
-    }
-    return of_lane[0];
-#else
-    return walk();
-#endif
-}
-
-// Tells of a tile its place; its group, rows, whether it is idle; of K the extent and first scale.
-template <bool kAlong>
-void tell(Words& words, const GroupTile& tile) {
-    const uint32_t idle = !kAlong && tile.k == 0, k = kAlong ? tile.k : 0;
-    for (uint32_t word : {tile.cluster_m, tile.cluster_n, tile.group, tile.first, tile.end, tile.stored_end, idle, k, tile.first_scale}) {
-        words.push_back(word);
-    }
-}
-
-template <uint32_t kGrouping, class S>
-Words tiles_of(const WalkParams& walk, const GroupParams& groups, unsigned cluster, unsigned grid, unsigned rank) {
+template <class Scheduler>
+Words visit(const TileSchedulerParams& params, const GroupParams& groups, uint32_t cluster, uint32_t grid, uint32_t rank) {
     Words words;
-    if constexpr (kGrouping == kLabels) {
-        for (Labels<S> tile(walk, groups, cluster, grid, rank); tile.next();) tell<false>(words, tile);
-    } else {
-        for (Groups<kGrouping, S> tile(walk, groups, cluster, grid, rank); tile.next();) tell<kGrouping == kAlongK>(words, tile);
+    for (Scheduler tile(params, groups, cluster, grid, rank); tile.next();) {
+        words.insert(words.end(), {tile.m_cluster, tile.n_cluster, tile.group, tile.m_begin, tile.m_end, tile.m_store_end, tile.k,
+                                   tile.scale_begin});
     }
     return words;
 }
 
-// One line: of every tile the CTA's cluster and rank, and what is told of it.
-template <uint32_t kGrouping, class S>
-void walk_tiles(const WalkParams& walk, const GroupParams& groups, unsigned grid) {
-    for (unsigned cluster = 0; cluster < grid; ++cluster) {
-        for (unsigned rank = 0; rank < S::kSharers; ++rank) {
-            const Words words = by_warp([&] { return tiles_of<kGrouping, S>(walk, groups, cluster, grid, rank); });
-            for (unsigned i = 0; i < words.size(); ++i) {
-                if (i % 9 == 0) std::printf("%u %u ", cluster, rank);
-                std::printf("%u ", words[i]);
+// What `visit` returns to a warp, whose lanes must agree.
+template <class Visit>
+Words visit_by_warp(Visit visit) {
+#ifdef WITH_LANES
+    Words words[32];
+    run_grid(1, 32, 1, [&] { words[threadIdx.x] = visit(); });
+    for (const Words& lane : words) {
+        if (lane != words[0]) exit(2);
+    }
+    return words[0];
+#else
+    return visit();
+#endif
+}
+
+// One line: for every tile of every CTA the cluster, the CTA's rank along M and the tile's words.
+template <class Scheduler>
+void print_tiles(const TileSchedulerParams& params, const GroupParams& groups, uint32_t cluster_m, uint32_t grid) {
+    for (uint32_t cluster = 0; cluster < grid; ++cluster) {
+        for (uint32_t rank = 0; rank < cluster_m; ++rank) {
+            const Words words = visit_by_warp([&] { return visit<Scheduler>(params, groups, cluster, grid, rank); });
+            for (uint32_t i = 0; i < words.size(); ++i) {
+                if (i % kTileWords == 0) printf("%u %u ", cluster, rank);
+                printf("%u ", words[i]);
             }
         }
     }
-    std::printf("\n");
+    printf("\n");
 }
 
-template <class S>
-void of_kind(unsigned kind, const WalkParams& walk, const GroupParams& groups, unsigned grid) {
-    if (kind == kLabels) walk_tiles<kLabels, S>(walk, groups, grid);
-    if (kind == kOffsets) walk_tiles<kOffsets, S>(walk, groups, grid);
-    if (kind == kMasked) walk_tiles<kMasked, S>(walk, groups, grid);
-    if (kind == kBatched) walk_tiles<kBatched, S>(walk, groups, grid);
-    if (kind == kAlongK) walk_tiles<kAlongK, S>(walk, groups, grid);
-}
+// --- the scheduler of a launch --------------------------------------------------------------------
 
-template <uint32_t kTokens>
-bool of_tokens(unsigned tokens, unsigned sharers, unsigned swapped, unsigned kind, const WalkParams& walk, const GroupParams& groups,
-               unsigned grid) {
-    if (tokens != kTokens) return false;
-    if (sharers == 1 && swapped) of_kind<Shape<kTokens, 1, true>>(kind, walk, groups, grid);
-    if (sharers == 1 && !swapped) of_kind<Shape<kTokens, 1, false>>(kind, walk, groups, grid);
-    if (sharers == 2 && swapped) of_kind<Shape<kTokens, 2, true>>(kind, walk, groups, grid);
-    if (sharers == 2 && !swapped) of_kind<Shape<kTokens, 2, false>>(kind, walk, groups, grid);
+struct Launch {
+    GroupKind kind;
+    uint32_t block_m, cluster_m, grid;
+    TileSchedulerParams params{};
+    GroupParams groups{};
+};
+
+// Whether the launch is of this kind; prints its tiles then.
+template <uint32_t kBlockM, uint32_t kClusterM, GroupKind kKind>
+bool run(const Launch& launch) {
+    if (launch.kind != kKind) return false;
+    using Scheduler = typename Conditional<kKind == GroupKind::kLabels, LabelTileScheduler<kBlockM, kClusterM>,
+                                           GroupTileScheduler<kKind, kBlockM, kClusterM>>::Type;
+    print_tiles<Scheduler>(launch.params, launch.groups, kClusterM, launch.grid);
     return true;
+}
+
+template <uint32_t kBlockM, uint32_t kClusterM>
+bool run(const Launch& launch) {
+    if (launch.block_m != kBlockM || launch.cluster_m != kClusterM) return false;
+    return run<kBlockM, kClusterM, GroupKind::kLabels>(launch) || run<kBlockM, kClusterM, GroupKind::kOffsets>(launch) ||
+           run<kBlockM, kClusterM, GroupKind::kMasked>(launch) || run<kBlockM, kClusterM, GroupKind::kBatched>(launch) ||
+           run<kBlockM, kClusterM, GroupKind::kAlongK>(launch);
+}
+
+template <uint32_t... kBlockM>
+bool run_any(const Launch& launch) {
+    return ((run<kBlockM, 1>(launch) || run<kBlockM, 2>(launch)) || ...);
 }
 
 }  // namespace deep_gemm::scheduler
 
 int main() {
     using namespace deep_gemm::scheduler;
-    WalkParams walk{};
-    GroupParams groups{};
-    unsigned kind, tokens, sharers, swapped, grid, words;
-    while (std::scanf("%u %u %u %u %u %u %u %u %u %u %u %u %u %u", &kind, &tokens, &sharers, &swapped, &walk.clusters_m, &walk.clusters_n,
-                      &walk.band, &walk.band_on_m, &grid, &groups.count, &groups.tokens, &groups.alignment, &groups.clears, &words) == 14) {
-        std::vector<int> of(words);
-        for (int& word : of) std::scanf("%d", &word);
-        groups.of = of.data();
-        const auto run = [&](auto... call) { return (call(tokens, sharers, swapped, kind, walk, groups, grid) || ...); };
-        if (!run(of_tokens<8>, of_tokens<24>, of_tokens<64>, of_tokens<72>, of_tokens<128>, of_tokens<192>, of_tokens<256>)) return 1;
+    Launch launch;
+    auto& params = launch.params;
+    auto& groups = launch.groups;
+    params.m_clusters = 77;  // not read
+    params.residue = {5, 7, 1};
+    unsigned kind, num_words;
+    while (scanf("%u %u %u %u %u %u %u %u %u %u %u %u", &kind, &launch.block_m, &launch.cluster_m, &params.n_clusters,
+                 &params.swizzle_width, &params.raster_along_n, &launch.grid, &groups.num_groups, &groups.m, &groups.alignment,
+                 &groups.zero_fill, &num_words) == 12) {
+        launch.kind = GroupKind(kind);
+        std::vector<int> layout(num_words);
+        for (int& word : layout) {
+            if (scanf("%d", &word) != 1) return 1;
+        }
+        groups.grouped_layout = layout.data();
+        if (!run_any<8, 24, 64, 72, 128, 192, 256>(launch)) return 1;
     }
 }

@@ -1,33 +1,28 @@
-// Quotients and scales of casts, beside the division of this machine. Reads a mode and its numbers, and
-// prints how many results are wrong: as FP8 or INT8 data, and as floats.
+// Quotients and scales of casts, beside this machine's division; compiled by tests/cpu/test_cast_kernels.py.
+//
+// Prints how many results differ, a line for each kind of test: as FP8 or INT8 data, and as floats. Reads seeds and counts of the
+// random ones. The last line has the bounds of every format, as bits.
+#include <math.h>
+#include <stdio.h>
+
+#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <random>
 
-#include "bits.hpp"
-
-static float __fmul_rn(float x, float y) { return x * y; }
-static float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
-static float __fdiv_rn(float x, float y) { return x / y; }
-static float __frcp_rn(float x) { return 1.0f / x; }
-static int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
-static unsigned __byte_perm(unsigned, unsigned, unsigned) { return 0; }
-struct uint4 {
-    unsigned x, y, z, w;
-};
-
-#include "deep_gemm/kernels/cast_scale.cuh"
+#include "cuda.hpp"
+#include "deep_gemm/cast/scale.cuh"
 
 using namespace deep_gemm::cast;
 
-// The value of a format with so many bits after the leading one, down to 2^least.
-static double rounded(float x, int bits, int least) {
+// Rounds to nearest even, to a format with so many bits of fraction, whose smallest subnormal is 2^min_exponent.
+static double rounded(float x, int fraction_bits, int min_exponent) {
     int exponent;
     std::frexp(x, &exponent);
-    const double unit = std::ldexp(1.0, std::max(exponent - 1 - bits, least));
+    const double unit = std::ldexp(1.0, std::max(exponent - 1 - fraction_bits, min_exponent));
     return std::nearbyint(x / unit) * unit;
 }
 
+// Results that differ.
 struct Wrong {
     long data = 0, floats = 0;
 
@@ -38,12 +33,12 @@ struct Wrong {
                 rounded(found, 30, 0) != rounded(right, 30, 0) || std::signbit(found) != std::signbit(right);
     }
     void compare_quotient(float x, float scale) { compare(quotient(x, scale, 1.0f / scale), x / scale); }
-    void print() const { std::printf("%ld %ld\n", data, floats); }
+    void print() const { printf("%ld %ld\n", data, floats); }
 };
 
 static float nudged(float x, int units) { return __uint_as_float(__float_as_uint(x) + units); }
 
-// Any x over any scale: quotients of every size that counts.
+// Any x over any scale: quotients of every magnitude that a format has.
 static Wrong random_pairs(unsigned seed, long count) {
     std::mt19937 rng(seed);
     Wrong wrong;
@@ -56,10 +51,10 @@ static Wrong random_pairs(unsigned seed, long count) {
     return wrong;
 }
 
-// Quotients beside the halves between neighbours of all formats (of up to 8 bits), as close to
-// where their own rounding as floats changes as they get with this scale in [1, 2).
-static void beside_halves(float scale, int half, Wrong& wrong) {
-    const double middle = half * 0x1p-8;  // in [1/2, 1)
+// Quotients near a midpoint of two neighbours of a format, which has up to 8 bits: as close as this scale in [1, 2) allows to where
+// rounding them to float32 changes.
+static void near_midpoint(float scale, int midpoint, Wrong& wrong) {
+    const double middle = midpoint * 0x1p-8;  // in [1/2, 1)
     for (double offset : {-0x1p-25, -0x1p-26, 0x1p-25}) {
         const float x = static_cast<float>(scale * (middle + offset));
         for (int units = -2; units <= 2; ++units) wrong.compare_quotient(nudged(x, units), scale);
@@ -70,23 +65,24 @@ static void beside_halves(float scale, int half, Wrong& wrong) {
     }
 }
 
+// Every scale that comes close to a multiple of 2^-7.
 static Wrong every_close_scale() {
     Wrong wrong;
-    for (int half = 128; half < 256; ++half) {
-        for (int part = 128; part <= 256; ++part) {
+    for (int midpoint = 128; midpoint < 256; ++midpoint) {
+        for (int multiple = 128; multiple <= 256; ++multiple) {
             for (int units = -8; units <= 8; ++units) {
-                const float scale = nudged(part * 0x1p-7f, units);
-                if (scale >= 1.0f && scale < 2.0f) beside_halves(scale, half, wrong);
+                const float scale = nudged(multiple * 0x1p-7f, units);
+                if (scale >= 1.0f && scale < 2.0f) near_midpoint(scale, midpoint, wrong);
             }
         }
     }
     return wrong;
 }
 
-static Wrong random_scales_beside_halves(unsigned seed, long count) {
+static Wrong random_scales_near_midpoints(unsigned seed, long count) {
     std::mt19937 rng(seed);
     Wrong wrong;
-    for (long i = 0; i < count; ++i) beside_halves(1.0f + (rng() >> 9) * 0x1p-23f, 128 + rng() % 128, wrong);
+    for (long i = 0; i < count; ++i) near_midpoint(1.0f + (rng() >> 9) * 0x1p-23f, 128 + rng() % 128, wrong);
     return wrong;
 }
 
@@ -132,12 +128,12 @@ int main() {
     every_amax<Int8>().print();
     unsigned seed;
     long count;
-    while (std::scanf("%u %ld", &seed, &count) == 2) {
+    while (scanf("%u %ld", &seed, &count) == 2) {
         random_pairs(seed, count).print();
-        random_scales_beside_halves(seed, count / 25).print();
+        random_scales_near_midpoints(seed, count / 25).print();
     }
-    for (float bound : {E4M3::kSurely, E4M3::kBeyond, E5M2::kSurely, E5M2::kBeyond, Int8::kSurely, Int8::kBeyond}) {
-        std::printf("%u ", __float_as_uint(bound));
+    for (float bound : {E4M3::kSurely, E4M3::kOverflow, E5M2::kSurely, E5M2::kOverflow, Int8::kSurely, Int8::kOverflow}) {
+        printf("%u ", __float_as_uint(bound));
     }
-    std::printf("\n");
+    printf("\n");
 }

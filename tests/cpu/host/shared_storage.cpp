@@ -1,5 +1,5 @@
 // Constants of the kernels of configurations, which must pass their assertions, and the layout of their shared memory; compiled
-// by tests/cpu/test_shared_storage.py.
+// by tests/cpu/test_columns.py.
 #include <stdio.h>
 
 #include "one_thread.hpp"
