@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-# What the kernels of this package are compiled with.
+# What the kernels of this package are compiled with. --minimal leaves out the declarations of the
+# CUDA runtime, textures and surfaces: 13 ms of 463 for a GEMM kernel (NVRTC 13.0).
 OPTIONS = (
     "--gpu-architecture=sm_90a",
     "--std=c++20",
     "--device-as-default-execution-space",
+    "--minimal",
 )
 
 

@@ -1,4 +1,4 @@
-"""The transitive walk over the package's own headers."""
+"""Headers that a source includes, and those that they include."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_walk_is_transitive_sorted_and_survives_cycles(root: Path) -> None:
+def test_includes_are_found_transitively_sorted_and_despite_cycles(root: Path) -> None:
     found = headers_for('#include "deep_gemm/kernels/k.cuh"\nint x;\n')
     assert list(found) == ["deep_gemm/kernels/k.cuh", "deep_gemm/ptx/a.cuh", "deep_gemm/ptx/b.cuh"]
     assert found["deep_gemm/ptx/b.cuh"] == (root / "ptx/b.cuh").read_text()

@@ -152,13 +152,13 @@ def test_a_refused_call_between_two_equal_ones_changes_nothing(seen: Seen) -> No
 
 
 def test_steps_turn_the_tensors_of_a_call_into_those_of_the_kernel(seen: Seen) -> None:
-    def swapped(tensors: Any) -> Any:
+    def exchanged(tensors: Any) -> Any:
         return [tensors[1], tensors[0], tensors[2]]
 
     def shifted(tensors: Any) -> Any:
         return at(*(tensor.data_ptr() + 0x100 for tensor in tensors))
 
-    planned(seen, steps=(swapped, shifted))(at(Y, X, TABLE), 1.0, 1.0)
+    planned(seen, steps=(exchanged, shifted))(at(Y, X, TABLE), 1.0, 1.0)
     params = seen.launches[-1].params(AxpyParams)
     assert (params.y, params.scaling.table) == (Y + 0x100, TABLE + 0x100)
     assert set(seen.encoded.values()) == {X + 0x100}

@@ -144,6 +144,11 @@ def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (first.end_lineno or first.lineno) - first.lineno + 1 if text else 0
 
 
+def test_every_folder_of_modules_is_a_package() -> None:
+    """A wheel leaves out a folder without __init__.py."""
+    assert not [relative(p) for p in MODULES if not p.with_name("__init__.py").exists()]
+
+
 def test_every_module_belongs_to_a_part() -> None:
     assert {part_of(dotted_name(p)) for p in MODULES if dotted_name(p)} <= set(PARTS)
 

@@ -1,0 +1,1 @@
+"""Benchmark suites and their record: problems, timing, and how rows are kept and shown."""
