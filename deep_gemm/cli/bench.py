@@ -6,6 +6,7 @@ import json
 import shlex
 import statistics
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,6 +143,7 @@ def columns(suite: AnySuite) -> list[tuple[str, int]]:
     return [(name, max(len(name), 6)) for name in names]
 
 
+@cache
 def variants(suite: AnySuite) -> list[str]:
     """Return the variants of our call that any shape of a suite has."""
     found = {name for shape in suite.shapes for name in suite.variants(*shape)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,8 +44,8 @@ class Case:
 class Rows(NamedTuple):
     """Rows of a group: those of D that are stored, and those of A that are multiplied."""
 
-    stored: set[int]
-    multiplied: set[int]
+    stored: Collection[int]
+    multiplied: Collection[int]
 
 
 # --- what grouped layouts mean --------------------------------------------------------------------
@@ -68,17 +69,17 @@ def meaning(case: Case) -> dict[int, Rows]:
 
 
 def _labelled(case: Case) -> dict[int, Rows]:
-    found: dict[int, Rows] = {}
+    found: dict[int, tuple[set[int], set[int]]] = {}
     for start in range(0, case.m, case.alignment):
         label = case.layout[start]
         if not 0 <= label < case.num_groups:
             continue
-        rows = found.setdefault(label, Rows(set(), set()))
+        stored, multiplied = found.setdefault(label, (set(), set()))
         for row in range(start, min(start + case.alignment, case.m)):
-            rows.stored.add(row)
+            stored.add(row)
             if case.layout[row // 64 * 64] >= 0:
-                rows.multiplied.add(row)
-    return found
+                multiplied.add(row)
+    return {label: Rows(*rows) for label, rows in found.items()}
 
 
 def _between_offsets(case: Case) -> dict[int, Rows]:

@@ -37,6 +37,12 @@ def kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def kept_cache(kernel_cache: Path, kept_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test whose subject is not the cache find kernels of earlier runs."""
+    monkeypatch.setenv("DG_JIT_CACHE_DIR", str(kept_kernels))
+
+
+@pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "no_gpu_reason", lambda: "there is none in this test")
 
@@ -253,6 +259,7 @@ def test_ranges(ms: list[int], text: str) -> None:
     assert compile.ranges(ms) == text
 
 
+@pytest.mark.usefixtures("kept_cache")
 def test_diagnose_explains_the_choice(no_gpu: None) -> None:
     result = run("diagnose", "64", "4096", "7168", "--device", "h200", "--candidates", "3")
     assert result.exit_code == 0, result.output
@@ -271,6 +278,7 @@ def test_diagnose_explains_the_choice(no_gpu: None) -> None:
         ("none", ""),
     ],
 )
+@pytest.mark.usefixtures("kept_cache")
 def test_diagnose_takes_scales_by_name(scales: str, said: str, no_gpu: None) -> None:
     options = ("--device", "h200", "--candidates", "1", "--scales", scales)
     result = run("diagnose", "64", "4096", "7168", *options)
@@ -283,6 +291,7 @@ def test_diagnose_refuses_unknown_scales(no_gpu: None) -> None:
     assert result.exit_code == 1 and "scales are ('block', '1x128'" in result.output
 
 
+@pytest.mark.usefixtures("kept_cache")
 def test_diagnose_says_what_padding_would_gain(no_gpu: None) -> None:
     result = run("diagnose", "1000", "1000", "1008", "--device", "h200", "--candidates", "1")
     assert result.exit_code == 0, result.output
@@ -290,6 +299,7 @@ def test_diagnose_says_what_padding_would_gain(no_gpu: None) -> None:
     assert "not served" not in result.output and "Padding" in result.output
 
 
+@pytest.mark.usefixtures("kept_cache")
 def test_diagnose_explains_the_least_padding_of_what_a_gpu_refuses(no_gpu: None) -> None:
     result = run("diagnose", "64", "1001", "1000", "--device", "h200", "--candidates", "1")
     assert result.exit_code == 0, result.output

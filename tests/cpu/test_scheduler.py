@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -38,12 +39,12 @@ def test_every_tile_is_visited_once_and_clusters_share_evenly(scheduled):
         launches.append((*clusters, *order, *residue, chance.choice([1, 7, 65, 66, 131, 132])))
     for launch, tiles in zip(launches, scheduled(launches), strict=True):
         m_clusters, n_clusters, *_, grid = launch
-        visited = sorted((m, n) for _, m, n in tiles)
-        assert visited == [(m, n) for m in range(m_clusters) for n in range(n_clusters)], launch
-        counts = [0] * grid
-        for cluster, _, _ in tiles:
-            counts[cluster] += 1
-        assert max(counts) - min(counts) <= 1, launch
+        assert all(n < n_clusters for _, _, n in tiles), launch
+        visited = sorted([m * n_clusters + n for _, m, n in tiles])
+        assert visited == list(range(m_clusters * n_clusters)), launch
+        counts = Counter([cluster for cluster, _, _ in tiles])
+        assert set(counts) <= set(range(grid)), launch
+        assert max(counts.values()) - min(counts[i] for i in range(grid)) <= 1, launch
 
 
 def test_clusters_side_by_side_are_finished_before_the_next_ones(scheduled):
