@@ -81,6 +81,12 @@ def dotted_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """All nodes of a module's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """Line and package-relative name of everything of the package that a module imports.
 
@@ -88,7 +94,7 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     whose names are bound when they are used, is "".
     """
     package = list(path.relative_to(PACKAGE).parent.parts)
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "deep_gemm":
@@ -118,7 +124,7 @@ def _existing(parts: list[str]) -> str:
 
 def packages_of(path: Path) -> Iterator[str]:
     """Every package that a module imports absolutely, but for the standard library and its own."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and not node.level:
             names = [node.module or ""]
@@ -127,7 +133,7 @@ def packages_of(path: Path) -> Iterator[str]:
 
 
 def functions_of(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -467,8 +473,15 @@ def written_lines() -> list[tuple[str, str]]:
     return found
 
 
+@cache
+def all_text() -> str:
+    return "\n".join(text for _, text in written_lines())
+
+
 @pytest.mark.parametrize(("pattern", "standard"), REPLACED.items(), ids=REPLACED.values())
 def test_replaced_words_do_not_return(pattern: str, standard: str) -> None:
     looked_for = re.compile(pattern)
+    if not looked_for.search(all_text()):
+        return
     found = [f"{place}: {text}" for place, text in written_lines() if looked_for.search(text)]
     assert not found, f"the standard term is {standard}"
