@@ -6,7 +6,7 @@ how well. Tiles are (BLOCK_M, BLOCK_N), or (mma_m, mma_n) where that is said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 # SM cycles of one k-block with its operands in shared memory: promoted, unscaled or 1D2D.
 PROMOTED_CYCLES = {
@@ -51,8 +51,7 @@ SPREAD, WIDE_SPREAD = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3), (0.15, 0.5, 0.85, 1.15
 K_BLOCK_SHARPNESS, KERNEL_SHARPNESS = 8, 4
 
 
-@dataclass(frozen=True)
-class CostParameters:
+class CostParameters(NamedTuple):
     """Constants of kernels with one kind of main loop.
 
     fixed_us: launch, set-up, first load, last store.
@@ -120,8 +119,8 @@ DIRECT = CostParameters(
     column_cluster_cycles=13.0,
 )  # fmt: skip
 # Fitted to groups with block scales, each tile timed after a rest (docs/findings.md).
-GROUPED = replace(
-    PROMOTED, resident_us=0.4, cluster_cycles=42, column_cluster_cycles=19, small_cluster_cycles=52,
+GROUPED = PROMOTED._replace(
+    resident_us=0.4, cluster_cycles=42, column_cluster_cycles=19, small_cluster_cycles=52,
     tile_cycles=1210, tile_area_cycles=1020, power_flops=1.82e9, power_per_row=10.5,
     last_store=0.44, sm_bytes=59e3, reread=0.093, a_over_b=0.052,
 )  # fmt: skip

@@ -8,8 +8,8 @@ are in calibration_h200.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from ..layouts import ceil_div
 from ..problem import GemmProblem, GroupKind, Mainloop
@@ -22,8 +22,7 @@ from .raster import cluster_counts, residue_tiles
 from .tile import SLICE_M
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Predicted microseconds, and the parts they come from."""
 
     us: float
@@ -32,8 +31,7 @@ class Estimate:
     limit: str
 
 
-@dataclass(frozen=True)
-class ConfigCost:
+class ConfigCost(NamedTuple):
     """What of an estimate depends on the configuration alone; computed once for each.
 
     compute_cycles, cluster_cycles: of a k-block. tile_cycles: of a tile's epilogue and drain.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..layouts import ceil_div
 from ..problem import GemmProblem, GroupKind, Mainloop
@@ -11,8 +11,7 @@ from .gemm_config import GemmConfig
 SWIZZLE_WIDTHS = (1, 2, 4, 8, 16)
 
 
-@dataclass(frozen=True)
-class ResidueTiles:
+class ResidueTiles(NamedTuple):
     """Tiles of the last row (in_m) or column of tiles, where half of a tile is out of bounds.
 
     Its other half is neither loaded nor multiplied, so it takes less time.
@@ -24,8 +23,7 @@ class ResidueTiles:
     in_m: bool = False
 
 
-@dataclass(frozen=True)
-class Raster:
+class Raster(NamedTuple):
     """Clusters of tiles along M and N, and the order in which they run.
 
     swizzle_width clusters lie side by side along one axis while the raster advances along the

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from . import driver
 from .driver import Function
 
 
-@dataclass(frozen=True)
-class LaunchShape:
+class LaunchShape(NamedTuple):
     """How a kernel is launched, but for its grid; all in one dimension.
 
     threads: of a CTA. cluster: CTAs of a cluster. ctas_per_sm: CTAs that an SM is to hold.

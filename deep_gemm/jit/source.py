@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 WGMMA_M = 64
 WGMMA_K_BYTES = 32  # of each operand, per instruction
@@ -67,8 +68,7 @@ class MmaShape:
         return ", 1, 1"
 
 
-@dataclass(frozen=True)
-class CudaName:
+class CudaName(NamedTuple):
     """The value of a constant that is no number: `cuda` is what device code calls it."""
 
     cuda: str

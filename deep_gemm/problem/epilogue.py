@@ -7,13 +7,12 @@ as one struct, EpilogueParams, from this table; reference/epilogue.py has each o
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Field = tuple[str, type]
 
 
-@dataclass(frozen=True)
-class Scalar:
+class Scalar(NamedTuple):
     """A float32 operand, passed by value."""
 
     name: str
@@ -24,8 +23,7 @@ class Scalar:
         return ((self.name, ctypes.c_float),)
 
 
-@dataclass(frozen=True)
-class TensorOperand:
+class TensorOperand(NamedTuple):
     """An operand in device memory, of D's element type.
 
     axes: its dimensions, "m" and "n"; the last one is contiguous, the first one of two has a pitch.
@@ -42,8 +40,7 @@ class TensorOperand:
         return (address, pitch) if len(self.axes) == 2 else (address,)
 
 
-@dataclass(frozen=True)
-class EpilogueOp:
+class EpilogueOp(NamedTuple):
     """One op of an epilogue.
 
     name: in kernel names; "" leaves it out.
