@@ -11,7 +11,7 @@ from ..problem.variant import FP8_1D2D
 from .device import DeviceSpec
 from .gemm_config import GemmConfig
 from .legality import MAX_STAGES, SWIZZLED_BYTES, is_box, problem_conflicts, violations
-from .shared_storage import shared_storage
+from .shared_storage import shared_storage, stage_bytes
 from .tile import SLICE_M, StoreConfig, TileConfig
 
 _NO_STORE = StoreConfig(0, 0, 0)
@@ -196,7 +196,7 @@ def store_choice(config: GemmConfig) -> StoreConfig:
 
 def max_stages(config: GemmConfig, device: DeviceSpec) -> GemmConfig:
     """Return the configuration with the most pipeline stages that fit, at most MAX_STAGES."""
-    fixed = shared_storage(replace(config, num_stages=0)).total
-    per_stage = shared_storage(replace(config, num_stages=1)).total - fixed
+    per_stage = stage_bytes(config)
+    fixed = shared_storage(config).total - config.num_stages * per_stage
     stages = (device.smem_per_cta(config.ctas_per_sm) - fixed) // per_stage
     return replace(config, num_stages=min(MAX_STAGES, stages))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..layouts import align
 from ..problem.choices import Mainloop
@@ -14,8 +14,7 @@ SCALE_BYTES_1D1D = 32  # of one m or n in a stage, where scales are operands of 
 BARRIER_BYTES = 8
 
 
-@dataclass(frozen=True)
-class SharedStorage:
+class SharedStorage(NamedTuple):
     """Bytes of each part of a CTA's shared memory, in the order in which they lie."""
 
     operands: int
@@ -29,7 +28,7 @@ class SharedStorage:
     @property
     def total(self) -> int:
         """Bytes of dynamic shared memory that the kernel is launched with."""
-        return sum(vars(self).values())
+        return sum(self)
 
 
 def shared_storage(config: GemmConfig) -> SharedStorage:
@@ -54,6 +53,11 @@ def shared_storage(config: GemmConfig) -> SharedStorage:
         work_tiles=work_tiles * WORK_TILE_BYTES,
         barriers=2 * BARRIER_BYTES * pairs,
     )
+
+
+def stage_bytes(config: GemmConfig) -> int:
+    """Return the bytes that one more pipeline stage takes: operands, scales and two barriers."""
+    return sum(config.stage_rows) * ROW_BYTES + _stage_scale_bytes(config) + 2 * BARRIER_BYTES
 
 
 def _stage_scale_bytes(config: GemmConfig) -> int:

@@ -88,7 +88,7 @@ def test_every_legal_configuration_passes_the_kernels_assertions():
             for extent, major in zip(extents, (variant.a_major, variant.b_major), strict=True)
         )
         assert (stage_a, begin_b) == (rows_a * 128, stages * rows_a * 128), config.name
-        parts = vars(shared_storage(config))
+        parts = shared_storage(config)._asdict()
         assert parts["operands"] == stages * (rows_a + rows_b) * 128, config.name
         *wanted, end = accumulate(parts.values())
         assert size == passed == end == shared_storage(config).total, config.name
@@ -101,7 +101,7 @@ def check_begins(config, begins, wanted):
     A part without bytes is an empty member of the kernel's struct, which may lie anywhere.
     """
     *begins, reduce_barriers, epilogue_scale_barriers, work_tile_barriers = begins
-    parts = vars(shared_storage(config))
+    parts = shared_storage(config)._asdict()
     assert len(begins) == len(wanted)
     for (name, begin), found in zip(wanted.items(), begins, strict=True):
         assert parts[name] == 0 or found == begin, (config.name, name)

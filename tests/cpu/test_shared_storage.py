@@ -36,7 +36,7 @@ def test_parts_of_shared_memory_lie_where_they_may(variant):
     if VARIANTS[variant].mainloop is Mainloop.SCALED_1D1D:
         steps["scales"] = 256
     for config in BY_VARIANT[variant]:
-        parts, offset = vars(shared_storage(config)), 0
+        parts, offset = shared_storage(config)._asdict(), 0
         assert list(parts) == list(steps)
         for name, size in parts.items():
             assert size == 0 or offset % steps[name] == 0, (config.name, name)
