@@ -1,7 +1,7 @@
 """LaunchPlan: a kernel with all that a call does not change; called with tensors, it launches.
 
-A warm call compares addresses and scalars with those of the call before, writes what differs into
-the kernel's parameter and launches; it formats no text, hashes no source and allocates nothing.
+A warm call compares addresses with those of the call before, writes what differs and the scalars
+into the kernel's parameter, and launches; it formats no text, hashes no source, allocates nothing.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ class LaunchPlan:
         "_params",
         "_places",
         "_scalars",
-        "_scalars_bound",
         "_slots",
         "_steps",
         "bindings",
@@ -109,7 +108,6 @@ class LaunchPlan:
             if member
         ]
         self._addresses: list[int] = []
-        self._scalars_bound: tuple[float, ...] = ()
         self._launcher = Launcher(function, kernel.launch, grid, pdl, base)
 
     def __call__(self, tensors: Any, *scalars: float) -> None:
@@ -127,17 +125,19 @@ class LaunchPlan:
         addresses = [tensors[place].data_ptr() for place in self._places]
         stream = current_stream(device)
         with self._lock:
+            for i, view in self._scalars:
+                view.value = scalars[i]
             try:
-                if addresses != self._addresses or scalars != self._scalars_bound:
-                    self._bind(addresses, scalars)
+                if addresses != self._addresses:
+                    self._bind(addresses)
                 self._launcher.launch(stream)
             except CudaError as error:
                 driver.make_current_after(error, device)
-                self._bind(addresses, scalars)
+                self._bind(addresses)
                 self._launcher.launch(stream)
 
-    def _bind(self, addresses: list[int], scalars: tuple[float, ...]) -> None:
-        """Write what differs from the last call into the parameter.
+    def _bind(self, addresses: list[int]) -> None:
+        """Write the addresses that differ from the last call's into the parameter.
 
         Raises ArgumentError for an address that is no multiple of 16 bytes and must be one.
         """
@@ -155,10 +155,7 @@ class LaunchPlan:
                         described.encode(address, place)
                     else:
                         tensor_map.patch(place, address)
-        if scalars != self._scalars_bound:
-            for i, view in self._scalars:
-                view.value = scalars[i]
-        self._addresses, self._scalars_bound = addresses, scalars
+        self._addresses = addresses
 
 
 class _Slot(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import pytest
@@ -116,6 +117,14 @@ def test_a_warm_call_writes_what_differs(seen: Seen) -> None:
         assert seen.patched == (maps if x != before else {})
         assert seen.encoded == (maps if len(seen.launches) == 1 else {})
         before = x
+
+
+def test_the_sign_of_a_scalar_of_zero_is_that_of_the_call(seen: Seen) -> None:
+    plan = planned(seen)
+    for factor in (0.0, -0.0, 0.0):
+        plan(at(X, Y, TABLE), 1.0, factor)
+        found = seen.launches[-1].params(AxpyParams).scaling.factor
+        assert math.copysign(1.0, found) == math.copysign(1.0, factor)
 
 
 @pytest.mark.parametrize(
