@@ -45,8 +45,8 @@ class Series:
         for row in summary.of_kind(rows, self.kind):
             value = self.ratio(row)
             if value:
-                found.setdefault(row["m"], []).append(math.log(value))
-        return {m: math.exp(sum(logs) / len(logs)) for m, logs in sorted(found.items())}
+                found.setdefault(row["m"], []).append(value)
+        return {m: summary.geometric_mean(values) for m, values in sorted(found.items())}
 
 
 def series(peers: Sequence[Mapping[str, Any]]) -> tuple[Series, ...]:
