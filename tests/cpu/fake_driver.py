@@ -10,6 +10,12 @@ import pytest
 
 from deep_gemm.jit import driver, launch, tensor_map
 
+U32, PTR, INT = ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int
+# Functions of cuda.h: cuLaunchKernelEx, cuTensorMapEncodeTiled, cuTensorMapReplaceAddress.
+LAUNCH = ctypes.CFUNCTYPE(INT, PTR, PTR, PTR, PTR)
+ENCODE = ctypes.CFUNCTYPE(INT, PTR, INT, U32, PTR, PTR, PTR, PTR, PTR, INT, INT, INT, INT)
+REPLACE = ctypes.CFUNCTYPE(INT, PTR, PTR)
+
 
 class FakeDriver:
     """Give real addresses of C-callable Python functions instead of the driver's."""

@@ -17,14 +17,8 @@ from deep_gemm.problem import CMode, GemmProblem, Major
 from deep_gemm.problem.request import Tensors
 
 from .config_kit import H200
-from .fake_driver import FakeDriver, forget_addresses
+from .fake_driver import ENCODE, LAUNCH, REPLACE, FakeDriver, forget_addresses
 
-PTR, INT = ctypes.c_void_p, ctypes.c_int
-LAUNCH = ctypes.CFUNCTYPE(INT, PTR, PTR, PTR, PTR)
-ENCODE = ctypes.CFUNCTYPE(
-    INT, PTR, INT, ctypes.c_uint32, PTR, PTR, PTR, PTR, PTR, INT, INT, INT, INT
-)
-REPLACE = ctypes.CFUNCTYPE(INT, PTR, PTR)
 FUNCTION = driver.Function(0x1234, "kernel", 0, 168, 0, 0, H200.smem_bytes)
 DEVICE = SimpleNamespace(refusal=None)
 

@@ -22,7 +22,7 @@ from deep_gemm.kernels.spec import KernelSpec
 from deep_gemm.quant import torch_cast
 from deep_gemm.testing.numerics import assert_bitwise_equal
 
-from .fake_driver import FakeDriver, forget_addresses
+from .fake_driver import LAUNCH, FakeDriver, forget_addresses
 from .host_kit import Source, compile_host
 from .script_kit import load_script
 
@@ -228,8 +228,6 @@ def launches(monkeypatch):
     Tensors of the CPU are cast as if they were on the current device.
     """
     fake, seen = FakeDriver(monkeypatch), []
-    pointer = ctypes.c_void_p
-    form = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, pointer)
 
     def launch_kernel(config: int, handle: int, params: int, extra: int | None) -> int:
         copy = launch.LaunchConfig.from_buffer_copy(ctypes.string_at(config, 56))
@@ -238,7 +236,7 @@ def launches(monkeypatch):
         seen.append((copy.gridDimX, CastParams.from_buffer_copy(block), ids))
         return 0
 
-    fake.serve("cuLaunchKernelEx", form, launch_kernel)
+    fake.serve("cuLaunchKernelEx", LAUNCH, launch_kernel)
     function = driver.Function(1, "k", 0, 64, 0, 0, 232448)
     monkeypatch.setattr(driver, "load", lambda built, index: function)
     monkeypatch.setattr(driver, "max_active_clusters", lambda *args: 264)

@@ -21,10 +21,9 @@ from deep_gemm.jit import build, sass
 from deep_gemm.kernels.gemm_sm90 import spec
 from deep_gemm.problem import Mainloop, Major
 
-from .config_kit import H200, VARIANTS, config_of
+from .config_kit import CANDIDATES, H200, VARIANTS, config_of
 from .sass_kit import disassemble_all
 
-CANDIDATES = candidates(H200)
 SM_REGISTERS = 65536
 
 

@@ -33,12 +33,8 @@ class Planned:
         self.problem, self.seen = problem, seen
         self.config = select(problem, H200)
         self.struct = gemm_sm90.spec(self.config).params
-        seen.params_bytes = self.struct_bytes
+        seen.params_bytes = ctypes.sizeof(self.struct)
         self.plan: LaunchPlan = gemm_plan.plan(problem, tensors_of(problem))
-
-    @property
-    def struct_bytes(self) -> int:
-        return ctypes.sizeof(self.struct)
 
     def launch(self, *factors: float, **addresses: int) -> tuple[launch.LaunchConfig, Any]:
         """Return the geometry and the parameter of a launch."""

@@ -14,12 +14,9 @@ from deep_gemm.errors import CudaError, UnsupportedError
 from deep_gemm.jit import driver, launch
 from deep_gemm.jit.launch import LaunchShape
 
-from .fake_driver import FakeDriver, forget_addresses
+from .fake_driver import LAUNCH, FakeDriver, forget_addresses
 
 FUNCTION = driver.Function(0x1234, "gemm_k", 0, 168, 0, 0, 232448)
-FORM = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-)
 
 
 class Calls(list[Any]):
@@ -40,7 +37,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
         seen.append((copy, attributes_of(copy), handle, block, extra))
         return seen.status
 
-    fake.serve("cuLaunchKernelEx", FORM, launch_kernel)
+    fake.serve("cuLaunchKernelEx", LAUNCH, launch_kernel)
     yield seen
     forget_addresses()
 

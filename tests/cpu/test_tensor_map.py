@@ -12,7 +12,7 @@ from deep_gemm.errors import CudaError
 from deep_gemm.jit import tensor_map
 from deep_gemm.jit.tensor_map import TensorMap
 
-from .fake_driver import FakeDriver, forget_addresses
+from .fake_driver import ENCODE, REPLACE, FakeDriver, forget_addresses
 
 MAP = TensorMap(
     dtype_bytes=1,
@@ -24,9 +24,6 @@ MAP = TensorMap(
     swizzle_bytes=128,
 )
 U32, U64, PTR, INT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int
-# cuTensorMapEncodeTiled in cuda.h
-ENCODE = ctypes.CFUNCTYPE(INT, PTR, INT, U32, PTR, PTR, PTR, PTR, PTR, INT, INT, INT, INT)
-REPLACE = ctypes.CFUNCTYPE(INT, PTR, PTR)
 
 
 class Seen(dict[str, Any]):

@@ -33,7 +33,7 @@ inline void mbarrier_wait_cluster(uint32_t, uint32_t) {}
 
 uint32_t map_shared_address(uint32_t address, uint32_t to) { return to * kWindow + address; }
 
-static void store_cluster(uint32_t remote, uint32_t remote_barrier, const void* values) {
+void store_cluster(uint32_t remote, uint32_t remote_barrier, const void* values) {
     Cta& to = ctas[remote / kWindow];
     const uint32_t at = remote % kWindow - kBuffer;
     to.arrived += 16;
@@ -44,14 +44,6 @@ static void store_cluster(uint32_t remote, uint32_t remote_barrier, const void* 
         to.times_written[at / 16] += 1;
         memcpy(&to.bytes[at], values, 16);
     }
-}
-void store_cluster_async(uint32_t remote, uint32_t remote_barrier, float x, float y, float z, float w) {
-    const float values[4] = {x, y, z, w};
-    store_cluster(remote, remote_barrier, values);
-}
-void store_cluster_async(uint32_t remote, uint32_t remote_barrier, int x, int y, int z, int w) {
-    const int values[4] = {x, y, z, w};
-    store_cluster(remote, remote_barrier, values);
 }
 inline const unsigned char* shared_at(uint32_t address) { return &ctas[rank].bytes.at(address - kBuffer); }
 template <class Accum>

@@ -6,7 +6,7 @@
 #include "deep_gemm/epilogue/ops.cuh"
 
 #include "configs.inc"  // DG_FOR_EACH_CONFIG
-#include "launch.hpp"
+#include "ctas.hpp"
 
 namespace deep_gemm {
 
@@ -15,18 +15,15 @@ template <class Config>
 void show(const Launch& launch) {
     using Traits = GemmTraits<Config>;
     const auto params = launch.params_of_kernel<typename Traits::Params>();
-    gridDim.x = launch.grid;
-    for (blockIdx.x = 0; blockIdx.x < launch.grid; ++blockIdx.x) {
-        ptx::rank = blockIdx.x % Traits::kClusterSize;
-        const CtaContext<Traits> cta(params, 0);
-        if (cta.rank_k > 0) continue;
+    for_each_cta<Traits>(launch, params, [](const CtaContext<Traits>& cta) {
+        if (cta.rank_k > 0) return;
         auto tile = cta.tile_scheduler();
         tile.next();
         const auto mma_n = cta.mma_n_range(tile);
         printf("%u ", cta.mma_m_idx(tile));
         for (uint32_t offset = 0; offset < Traits::kMmaTileN; ++offset) printf("%u ", mma_n.at(offset));
         printf("%u %u ", cta.scale_block_n(tile, 0), cta.scale_block_n(tile, 1));
-    }
+    });
     printf("\n");
 }
 

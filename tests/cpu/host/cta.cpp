@@ -28,7 +28,7 @@ inline void tensor_map_acquire(const TensorMap*) {}
 #include "deep_gemm/gemm/load.cuh"
 
 #include "configs.inc"  // DG_FOR_EACH_CONFIG
-#include "launch.hpp"
+#include "ctas.hpp"
 
 namespace deep_gemm {
 
@@ -40,16 +40,13 @@ template <class Config>
 void show(const Launch& launch) {
     using Traits = GemmTraits<Config>;
     const auto params = launch.params_of_kernel<typename Traits::Params>();
-    gridDim.x = launch.grid;
-    for (blockIdx.x = 0; blockIdx.x < launch.grid; ++blockIdx.x) {
-        ptx::rank = blockIdx.x % Traits::kClusterSize;
-        const CtaContext<Traits> cta(params, 0);
+    for_each_cta<Traits>(launch, params, [](const CtaContext<Traits>& cta) {
         for (auto tile = cta.tile_scheduler(); tile.next();) {
             const auto n = cta.n_range(tile);
             const KRange k = cta.k_range_of(tile);
             printf("%u %u %u %u %u %u ", blockIdx.x, cta.m_idx(tile), n.head, n.tail, k.first, k.count);
         }
-    }
+    });
     printf("\n");
     for (blockIdx.x = 0; blockIdx.x < Traits::kClusterSize; ++blockIdx.x) {
         ptx::rank = blockIdx.x;

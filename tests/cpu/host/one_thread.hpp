@@ -29,7 +29,15 @@ inline uint32_t cluster_rank() { return rank; }
 inline void cluster_sync_relaxed() {}
 // Defined by programs that reduce over a cluster.
 uint32_t map_shared_address(uint32_t address, uint32_t rank);
-void store_cluster_async(uint32_t remote, uint32_t remote_barrier, float x, float y, float z, float w);
-void store_cluster_async(uint32_t remote, uint32_t remote_barrier, int x, int y, int z, int w);
+void store_cluster(uint32_t remote, uint32_t remote_barrier, const void* values);  // 16 bytes
+
+inline void store_cluster_async(uint32_t remote, uint32_t remote_barrier, float x, float y, float z, float w) {
+    const float values[4] = {x, y, z, w};
+    store_cluster(remote, remote_barrier, values);
+}
+inline void store_cluster_async(uint32_t remote, uint32_t remote_barrier, int x, int y, int z, int w) {
+    const int values[4] = {x, y, z, w};
+    store_cluster(remote, remote_barrier, values);
+}
 
 }  // namespace deep_gemm::ptx

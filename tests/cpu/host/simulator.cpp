@@ -41,18 +41,10 @@ static void put(uint32_t address, T value) { memcpy(shared_at(address, sizeof(T)
 void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { ctas[rank].pending_bytes[barrier] += bytes; }
 uint32_t map_shared_address(uint32_t address, uint32_t to) { return (to + 1) * kWindow + address; }
 
-static void store_cluster(uint32_t remote, uint32_t remote_barrier, const void* values) {
+void store_cluster(uint32_t remote, uint32_t remote_barrier, const void* values) {
     memcpy(shared_at(remote, 16), values, 16);
     num_refused += remote_barrier / kWindow != remote / kWindow;
     ctas.at(remote_barrier / kWindow - 1).pending_bytes[remote_barrier % kWindow] -= 16;
-}
-void store_cluster_async(uint32_t remote, uint32_t remote_barrier, float x, float y, float z, float w) {
-    const float values[4] = {x, y, z, w};
-    store_cluster(remote, remote_barrier, values);
-}
-void store_cluster_async(uint32_t remote, uint32_t remote_barrier, int x, int y, int z, int w) {
-    const int values[4] = {x, y, z, w};
-    store_cluster(remote, remote_barrier, values);
 }
 
 static bool is_deferred;                          // stores of math threads, and what is read of them
